@@ -1,0 +1,177 @@
+//! All connections of a core, and what the caller may want of them.
+//!
+//! Every call only writes down a wish and marks the slot as touched; `settle` compares wishes with what is in flight, once per turn.
+
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+
+use super::connection::{Connection, Phase, flag};
+use super::output::SpareBuffers;
+use super::{ConnectionId, DRIVER_SLOT, Output};
+use crate::deadlines::{Deadlines, NEVER};
+
+/// A tick of the driver's own deadlines: stalled sends and drains need no better.
+const TICK_NS: u64 = 100_000_000;
+const TICK_COUNT: usize = 512;
+
+/// The connections of one core. Ids that are not valid any more are ignored: their `Closed` was or will be told.
+pub struct Connections {
+    pub(super) slots: Vec<Connection>,
+    free: Vec<u32>,
+    /// Slots whose wishes may differ from what is in flight.
+    pub(super) touched: Vec<u32>,
+    /// Slots with nothing in flight and nothing wanted, whose `Closed` is to be told.
+    pub(super) closed: Vec<u32>,
+    pub(super) spare: SpareBuffers,
+    pub(super) deadlines: Deadlines,
+    /// Read once per turn.
+    pub(super) now: u64,
+    open_count: usize,
+}
+
+impl Connections {
+    pub(super) fn new() -> Self {
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            touched: Vec::new(),
+            closed: Vec::new(),
+            spare: SpareBuffers::new(),
+            deadlines: Deadlines::new(TICK_NS, TICK_COUNT),
+            now: 0,
+            open_count: 0,
+        }
+    }
+
+    /// Sockets that are open, those being closed included.
+    #[must_use]
+    pub fn open_count(&self) -> usize {
+        self.open_count
+    }
+
+    /// The output of an open connection, to append to: it is sent with the next [`super::Driver::flush`] or turn. `None` once the
+    /// connection was closed, aborted or has failed.
+    pub fn output(&mut self, id: ConnectionId) -> Option<&mut Output> {
+        let slot = self.find(id)?;
+        if self.slots[slot].phase != Phase::Open {
+            return None;
+        }
+        self.touch(slot);
+        let output = &mut self.slots[slot].output;
+        output.prepare(&mut self.spare);
+        Some(output)
+    }
+
+    /// The offsets of a connection's output, open or being closed.
+    #[must_use]
+    pub fn offsets(&self, id: ConnectionId) -> Option<&Output> {
+        self.find(id).map(|slot| &self.slots[slot].output)
+    }
+
+    /// Whether the connection can be written to.
+    #[must_use]
+    pub fn is_open(&self, id: ConnectionId) -> bool {
+        self.find(id).is_some_and(|slot| self.slots[slot].phase == Phase::Open)
+    }
+
+    /// Stops reading. Bytes that are on their way still come as `Received`; a hang-up is told as `HangUp`.
+    pub fn pause(&mut self, id: ConnectionId) {
+        self.change(id, |connection| {
+            if connection.phase == Phase::Open && !connection.has(flag::PAUSED) {
+                connection.flags |= flag::PAUSED;
+                connection.flags &= !flag::HUNG_UP;
+            }
+        });
+    }
+
+    /// Reads again.
+    pub fn resume(&mut self, id: ConnectionId) {
+        self.change(id, |connection| connection.flags &= !flag::PAUSED);
+    }
+
+    /// Closes after everything appended was sent, and so that the peer can read it: sends FIN, reads and drops what the peer still
+    /// sends, up to the bounds of [`super::DriverConfig`], then closes. `Closed` follows.
+    pub fn close(&mut self, id: ConnectionId) {
+        self.change(id, |connection| {
+            if connection.phase == Phase::Open {
+                connection.phase = Phase::Flushing;
+            }
+        });
+    }
+
+    /// Closes now; what is unsent is dropped. `Closed` follows.
+    pub fn abort(&mut self, id: ConnectionId) {
+        if let Some(slot) = self.find(id) {
+            self.shut_down(slot);
+        }
+    }
+
+    pub(super) fn open(&mut self, socket: OwnedFd) -> Option<ConnectionId> {
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None => {
+                let slot = u32::try_from(self.slots.len()).ok().filter(|slot| *slot < DRIVER_SLOT)?;
+                self.slots.push(Connection::free());
+                slot
+            }
+        };
+        let connection = &mut self.slots[slot as usize];
+        connection.socket = Some(socket);
+        connection.phase = Phase::Open;
+        let id = ConnectionId::new(slot, connection.generation);
+        self.open_count += 1;
+        self.touch(slot as usize);
+        Some(id)
+    }
+
+    /// Closes the socket and frees the slot. Only with nothing in flight.
+    pub(super) fn release(&mut self, slot: usize) {
+        let generation = self.slots[slot].generation.wrapping_add(1);
+        self.slots[slot] = Connection { generation, ..Connection::free() };
+        self.deadlines.clear(slot);
+        self.free.push(slot as u32);
+        self.open_count -= 1;
+    }
+
+    /// Drops output, shuts down both ways and waits for the last completions.
+    pub(super) fn shut_down(&mut self, slot: usize) {
+        let connection = &mut self.slots[slot];
+        if matches!(connection.phase, Phase::Free | Phase::Dying) {
+            return;
+        }
+        connection.phase = Phase::Dying;
+        connection.output.drop_pending();
+        connection.shutdown(Shutdown::Both);
+        self.deadlines.clear(slot);
+        self.touch(slot);
+    }
+
+    pub(super) fn id(&self, slot: usize) -> ConnectionId {
+        ConnectionId::new(slot as u32, self.slots[slot].generation)
+    }
+
+    pub(super) fn find(&self, id: ConnectionId) -> Option<usize> {
+        let slot = id.slot();
+        let connection = self.slots.get(slot)?;
+        (connection.generation == id.generation() && connection.phase != Phase::Free).then_some(slot)
+    }
+
+    pub(super) fn touch(&mut self, slot: usize) {
+        let connection = &mut self.slots[slot];
+        if !connection.has(flag::TOUCHED) {
+            connection.flags |= flag::TOUCHED;
+            self.touched.push(slot as u32);
+        }
+    }
+
+    pub(super) fn next_deadline(&self) -> u64 {
+        self.deadlines.next_at().unwrap_or(NEVER)
+    }
+
+    fn change(&mut self, id: ConnectionId, wish: impl FnOnce(&mut Connection)) {
+        if let Some(slot) = self.find(id) {
+            wish(&mut self.slots[slot]);
+            self.touch(slot);
+        }
+    }
+}

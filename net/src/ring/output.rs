@@ -1,0 +1,106 @@
+//! What one connection still has to send.
+//!
+//! Bytes are appended to one buffer and moved as a whole into flight, one send at a time; the two buffers exist only while there is
+//! something to send. Offsets are absolute: bytes since the connection was opened.
+
+/// The unsent bytes of a connection and how far the socket got.
+#[derive(Default)]
+pub struct Output {
+    /// Appended since the last send was queued.
+    pending: Vec<u8>,
+    /// Owned by the kernel from the queueing of a send to its completion: neither touched nor moved between the two.
+    in_flight: Vec<u8>,
+    /// How much of `in_flight` the socket took.
+    in_flight_taken: usize,
+    /// What the socket took since the connection was opened.
+    sent: u64,
+}
+
+/// Buffers that connections are done with, kept for the next one: no allocation per answer.
+pub(super) struct SpareBuffers {
+    buffers: Vec<Vec<u8>>,
+}
+
+/// Larger buffers are given back to the allocator.
+const SPARE_CAPACITY_BYTES: usize = 16 * 1024;
+const SPARE_COUNT: usize = 256;
+/// Room for a usual answer without growing.
+const FIRST_CAPACITY_BYTES: usize = 1024;
+
+impl SpareBuffers {
+    pub(super) fn new() -> Self {
+        Self { buffers: Vec::new() }
+    }
+
+    fn take(&mut self) -> Vec<u8> {
+        self.buffers.pop().unwrap_or_else(|| Vec::with_capacity(FIRST_CAPACITY_BYTES))
+    }
+
+    fn give(&mut self, mut buffer: Vec<u8>) {
+        if buffer.capacity() != 0 && buffer.capacity() <= SPARE_CAPACITY_BYTES && self.buffers.len() < SPARE_COUNT {
+            buffer.clear();
+            self.buffers.push(buffer);
+        }
+    }
+}
+
+impl Output {
+    /// Where answers are appended. Append only: what an earlier call appended may be on its way.
+    pub fn buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.pending
+    }
+
+    /// The absolute offset of the end of everything appended so far.
+    #[must_use]
+    pub fn appended(&self) -> u64 {
+        self.sent + self.unsent_bytes() as u64
+    }
+
+    /// The absolute offset up to which the socket took the bytes.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Bytes appended that the socket did not take yet.
+    #[must_use]
+    pub fn unsent_bytes(&self) -> usize {
+        self.in_flight.len() - self.in_flight_taken + self.pending.len()
+    }
+
+    pub(super) fn prepare(&mut self, spare: &mut SpareBuffers) {
+        if self.pending.capacity() == 0 {
+            self.pending = spare.take();
+        }
+    }
+
+    /// The bytes of the next send, from now on untouched until [`Output::taken`]; `None` when there is nothing to send. To be
+    /// called only while no send is in flight.
+    pub(super) fn next_send(&mut self, spare: &mut SpareBuffers) -> Option<&[u8]> {
+        if self.in_flight_taken == self.in_flight.len() {
+            spare.give(std::mem::take(&mut self.in_flight));
+            self.in_flight_taken = 0;
+            if self.pending.is_empty() {
+                spare.give(std::mem::take(&mut self.pending));
+                return None;
+            }
+            self.in_flight = std::mem::take(&mut self.pending);
+        }
+        Some(&self.in_flight[self.in_flight_taken..])
+    }
+
+    /// The send in flight has completed; the socket took `count` bytes of it.
+    pub(super) fn taken(&mut self, count: usize, spare: &mut SpareBuffers) {
+        self.in_flight_taken += count;
+        self.sent += count as u64;
+        if self.in_flight_taken >= self.in_flight.len() {
+            self.in_flight_taken = 0;
+            spare.give(std::mem::take(&mut self.in_flight));
+        }
+    }
+
+    /// Forgets what is not in flight.
+    pub(super) fn drop_pending(&mut self) {
+        self.pending = Vec::new();
+    }
+}

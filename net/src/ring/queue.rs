@@ -1,0 +1,191 @@
+//! The io_uring itself: submission, completion, and the memory that the kernel may write to.
+//!
+//! Set-up: SINGLE_ISSUER and COOP_TASKRUN (completions never interrupt the running core; they are posted at its next system call)
+//! with TASKRUN_FLAG (a flag in shared memory says that there is something to post, so looking costs no system call). Measured
+//! against DEFER_TASKRUN with an eventfd that is on only during sleep: no difference at 32 and 256 connections, 15 % less CPU and
+//! 8 us less latency at one, and less code.
+
+#![allow(unsafe_code)]
+
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use io_uring::types::{CancelBuilder, Fd, Timespec};
+use io_uring::{IoUring, cqueue, opcode, squeue};
+
+use super::buffers::{Buffers, GROUP};
+
+/// How long the end of a ring waits for the operations that it cancels.
+const CANCEL_WAIT: Duration = Duration::from_secs(1);
+
+/// One completion.
+#[derive(Clone, Copy)]
+pub(super) struct Completion {
+    pub(super) user_data: u64,
+    /// A count, a descriptor, or a negated errno.
+    pub(super) result: i32,
+    flags: u32,
+}
+
+impl Completion {
+    /// Whether the operation goes on (multishot).
+    pub(super) fn more(&self) -> bool {
+        cqueue::more(self.flags)
+    }
+
+    /// The provided buffer that holds the bytes.
+    pub(super) fn buffer(&self) -> Option<u16> {
+        cqueue::buffer_select(self.flags)
+    }
+}
+
+pub(super) struct Queue {
+    ring: IoUring,
+    buffers: ManuallyDrop<Buffers>,
+    /// Read by the kernel when a timeout is submitted; on the heap so that moving the queue does not move it.
+    timeout: Box<Timespec>,
+    /// Nothing that the kernel could still write to is left.
+    quiet: bool,
+}
+
+impl Queue {
+    pub(super) fn new(submissions: u32, completions: u32, buffer_count: u16, buffer_bytes: usize) -> io::Result<Self> {
+        let ring = IoUring::builder()
+            .setup_single_issuer()
+            .setup_coop_taskrun()
+            .setup_taskrun_flag()
+            .setup_submit_all()
+            .setup_cqsize(completions)
+            .build(submissions)?;
+        let buffers = ManuallyDrop::new(Buffers::register(&ring, buffer_count, buffer_bytes)?);
+        Ok(Self { ring, buffers, timeout: Box::new(Timespec::new()), quiet: false })
+    }
+
+    /// A second descriptor of the ring, to be polled: readable while there are completions.
+    pub(super) fn descriptor(&self) -> io::Result<OwnedFd> {
+        // SAFETY: the ring's descriptor is open as long as the ring, which outlives this call.
+        unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }.try_clone_to_owned()
+    }
+
+    /// Whether completions wait, or would after [`Queue::enter`].
+    pub(super) fn ready(&mut self) -> bool {
+        !self.ring.completion().is_empty() || self.wants_entry()
+    }
+
+    /// Whether completions wait that need no system call.
+    pub(super) fn has_completions(&mut self) -> bool {
+        !self.ring.completion().is_empty()
+    }
+
+    /// Whether operations are queued but not submitted, or the kernel has completions to post.
+    pub(super) fn wants_entry(&mut self) -> bool {
+        let submission = self.ring.submission();
+        !submission.is_empty() || submission.taskrun() || submission.cq_overflow()
+    }
+
+    /// Whether operations are queued but not submitted.
+    pub(super) fn has_submissions(&mut self) -> bool {
+        !self.ring.submission().is_empty()
+    }
+
+    /// Submits what is queued and has the kernel post what is done. Does not wait.
+    pub(super) fn enter(&mut self) {
+        match self.ring.submit() {
+            Ok(_) => {}
+            // Interrupted, or out of memory for the moment: what was not taken stays queued for the next turn.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ENOMEM)) => {}
+            Err(error) => log::error!("io_uring_enter failed: {error}"),
+        }
+    }
+
+    /// Appends up to `limit` completions.
+    pub(super) fn reap(&mut self, limit: usize, into: &mut Vec<Completion>) {
+        let completions = self.ring.completion().take(limit);
+        into.extend(completions.map(|entry| Completion { user_data: entry.user_data(), result: entry.result(), flags: entry.flags() }));
+    }
+
+    /// The bytes of a receive; valid until the buffer is given back.
+    pub(super) fn bytes(&self, buffer: u16, len: usize) -> &[u8] {
+        self.buffers.bytes(buffer, len)
+    }
+
+    pub(super) fn give_back(&mut self, buffer: u16) {
+        self.buffers.give_back(buffer);
+    }
+
+    pub(super) fn accept(&mut self, listener: RawFd, user_data: u64) {
+        // Blocking, so that the ring waits for readiness instead of answering EAGAIN.
+        let flags = libc::SOCK_CLOEXEC;
+        self.push(opcode::AcceptMulti::new(Fd(listener)).flags(flags).build().user_data(user_data));
+    }
+
+    pub(super) fn receive(&mut self, socket: RawFd, user_data: u64) {
+        self.push(opcode::RecvMulti::new(Fd(socket), GROUP).build().user_data(user_data));
+    }
+
+    /// Queues a send.
+    ///
+    /// # Safety
+    /// `bytes` stays allocated, unmoved and unchanged until the completion with this `user_data`.
+    pub(super) unsafe fn send(&mut self, socket: RawFd, bytes: &[u8], user_data: u64) {
+        // The kernel takes less than 2 GiB at a time anyway; the rest goes with the next send.
+        let len = bytes.len().min(1 << 30) as u32;
+        self.push(opcode::Send::new(Fd(socket), bytes.as_ptr(), len).flags(libc::MSG_NOSIGNAL).build().user_data(user_data));
+    }
+
+    /// Completes once when one of `events` (or error or hang-up) is there, or each time with `multishot`.
+    pub(super) fn poll(&mut self, descriptor: RawFd, events: i16, multishot: bool, user_data: u64) {
+        let entry = opcode::PollAdd::new(Fd(descriptor), events as u16 as u32).multi(multishot).build();
+        self.push(entry.user_data(user_data));
+    }
+
+    /// Cancels the operation with `target` as its user data.
+    pub(super) fn cancel(&mut self, target: u64, user_data: u64) {
+        self.push(opcode::AsyncCancel::new(target).build().user_data(user_data));
+    }
+
+    /// Starts the timer `user_data`, or moves it when `update` names the completion of the move.
+    pub(super) fn timer(&mut self, span: Duration, user_data: u64, update: Option<u64>) {
+        *self.timeout = Timespec::from(span);
+        let timeout: *const Timespec = &raw const *self.timeout;
+        let entry = match update {
+            None => opcode::Timeout::new(timeout).build().user_data(user_data),
+            Some(completion) => opcode::TimeoutUpdate::new(user_data, timeout).build().user_data(completion),
+        };
+        self.push(entry);
+    }
+
+    /// Cancels everything and waits for it. `false`: the kernel may still use memory that was handed to it.
+    pub(super) fn cancel_all(&mut self) -> bool {
+        if !self.quiet {
+            self.enter();
+            let cancelled = self.ring.submitter().register_sync_cancel(Some(Timespec::from(CANCEL_WAIT)), CancelBuilder::any());
+            self.quiet = match cancelled {
+                Ok(()) => true,
+                Err(error) => error.raw_os_error() == Some(libc::ENOENT),
+            };
+        }
+        self.quiet
+    }
+
+    fn push(&mut self, entry: squeue::Entry) {
+        while self.ring.submission().is_full() {
+            self.enter();
+        }
+        // SAFETY: descriptors are only looked up by the kernel; the memory behind an entry is the provided buffers (kept until
+        // `cancel_all` succeeded), `self.timeout` (on the heap, freed with the queue, read at submission) or a send's bytes, for
+        // which the caller of `send` answers.
+        unsafe { self.ring.submission().push(&entry) }.expect("there is room: checked above");
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        if self.cancel_all() {
+            // SAFETY: dropped once, here; nothing is in flight that could write to the buffers. Otherwise they are leaked.
+            unsafe { ManuallyDrop::drop(&mut self.buffers) };
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! How a core waits: polls for a while when that paid lately, then sleeps on the ring's descriptor; and how it lets glommio breathe.
+//!
+//! The order before sleeping is: submit everything, arm the timer, say "asleep" to the mesh, look once more, wait. A completion
+//! makes the descriptor readable, which is a level and not an edge, so one that comes after the last look is not lost; a mail that
+//! comes after it finds the core asleep and rings the bell, which is a completion (see [`crate::mesh`]).
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use glommio::io::PollableFd;
+
+use super::driver::{Driver, SetupError};
+use super::queue::Queue;
+use super::syscalls::eventfd;
+use crate::mesh::Waker;
+
+/// Longest work without giving the executor's reactor a turn.
+const BREATH_NS: u64 = 500_000;
+/// How late the executor may at worst find a task that it has overlooked; see [`heartbeat`].
+const HEARTBEAT: Duration = Duration::from_millis(50);
+/// Looks between two readings of the clock while polling.
+const LOOKS: usize = 16;
+/// Credit for polling: how many fruitless rounds until it is off.
+const CREDIT_MAX: u32 = 8;
+/// What waking up costs on top of a sleep that polling would have spared.
+const WAKE_UP_NS: u64 = 30_000;
+
+pub(super) struct Sleeper {
+    ring: PollableFd<OwnedFd>,
+    /// Readable at all times: waiting for it is a round through the reactor.
+    always: PollableFd<OwnedFd>,
+    _heartbeat: glommio::Task<()>,
+    waker: Arc<Waker>,
+    spin_ns: u64,
+    credit: u32,
+    breathed_at: u64,
+}
+
+impl Sleeper {
+    pub(super) fn new(queue: &Queue, waker: Arc<Waker>, spin: Duration) -> Result<Self, SetupError> {
+        let watch = |fd: OwnedFd| PollableFd::new(fd).map_err(|error| SetupError::Watch(error.to_string()));
+        Ok(Self {
+            ring: watch(queue.descriptor().map_err(SetupError::Ring)?)?,
+            always: watch(eventfd(1).map_err(SetupError::Ring)?)?,
+            _heartbeat: glommio::spawn_local(heartbeat()),
+            waker,
+            spin_ns: u64::try_from(spin.as_nanos()).unwrap_or(u64::MAX),
+            credit: 0,
+            breathed_at: 0,
+        })
+    }
+
+    pub(super) fn waker(&self) -> &Waker {
+        &self.waker
+    }
+}
+
+/// A timer that keeps an executor from sleeping on while this task could run. glommio-ng 0.12 returns from `run_task_queues` as if
+/// there were nothing to run when its latency ring holds a completion at that moment, such as that of its preemption timer, and
+/// then parks although a task was woken. Seen as a rare stall on a crowded machine, and at once with a preemption timer of 20 us;
+/// any timer ends that sleep. So give the executor a long preemption timer too (an hour): nothing here uses it.
+async fn heartbeat() {
+    loop {
+        glommio::timer::sleep(HEARTBEAT).await;
+    }
+}
+
+impl Driver {
+    /// Flushes, and waits until there is work: a completion, mail (`has_mail`), or `until` (nanoseconds of the clock). Returns at
+    /// once when there is work already, after a breath if one is due. The mesh has to be flushed before.
+    pub async fn sleep(&mut self, until: Option<u64>, has_mail: impl Fn() -> bool) {
+        self.flush();
+        let now = self.clock.now_ns();
+        let deadline = until.unwrap_or(u64::MAX).min(self.next_deadline());
+        if self.has_work() || deadline <= now || has_mail() || self.spin(now, deadline, &has_mail) {
+            self.breathe().await;
+            return;
+        }
+        if deadline != u64::MAX {
+            self.timer.arm(deadline, now, &mut self.queue);
+            self.queue.enter();
+        }
+        self.sleeper.waker.fall_asleep();
+        if !self.queue.ready() && !has_mail() {
+            self.wait(now).await;
+        }
+        self.sleeper.waker.awake();
+    }
+
+    /// Lets the executor run its reactor, timers and other tasks, if the last time was 500 µs ago or more.
+    pub async fn breathe(&mut self) {
+        let now = self.clock.now_ns();
+        if now.saturating_sub(self.sleeper.breathed_at) >= BREATH_NS {
+            if let Err(error) = self.sleeper.always.readable().await {
+                log::error!("the executor refused a breath: {error}");
+            }
+            self.sleeper.breathed_at = self.clock.now_ns();
+        }
+    }
+
+    async fn wait(&mut self, since: u64) {
+        if let Err(error) = self.sleeper.ring.readable().await {
+            log::error!("the executor refused to wait for the ring: {error}");
+        }
+        let now = self.clock.now_ns();
+        self.sleeper.breathed_at = now;
+        // Polling would have found this: worth another try.
+        if now - since < self.sleeper.spin_ns.saturating_add(WAKE_UP_NS) {
+            self.sleeper.credit = (self.sleeper.credit + 1).min(CREDIT_MAX);
+        }
+    }
+
+    /// Polls; `true` when it found something.
+    fn spin(&mut self, since: u64, deadline: u64, has_mail: &impl Fn() -> bool) -> bool {
+        if self.sleeper.spin_ns == 0 || self.sleeper.credit == 0 {
+            return false;
+        }
+        let end = since.saturating_add(self.sleeper.spin_ns).min(deadline);
+        loop {
+            for _ in 0..LOOKS {
+                if self.queue.ready() || has_mail() {
+                    self.sleeper.credit = (self.sleeper.credit + 1).min(CREDIT_MAX);
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            if self.clock.now_ns() >= end {
+                self.sleeper.credit -= 1;
+                return false;
+            }
+        }
+    }
+}

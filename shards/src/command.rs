@@ -1,0 +1,291 @@
+//! What a client may ask of a shard, and the facts it may be told.
+
+use std::sync::Arc;
+
+use crate::name::Tenant;
+use crate::options::Options;
+use crate::payload::Payload;
+use crate::time::{Span, Time};
+
+/// One request, parsed. Names are valid (1 to 512 bytes, no control characters); counts are within `limits`.
+///
+/// Where it must be given: a push, and a pop with a partition, to the partition's owner (`shard_of`); an ack to the owner of each
+/// id's partition (the caller splits one call and joins the results); a pop without a partition, configure, reset, delete to the
+/// queue's home (`home_shard`); list and depth to every shard (the caller merges).
+#[derive(Debug)]
+pub enum Command<'a> {
+    /// Append messages to a partition, all or none. The payloads are taken.
+    Push {
+        /// Whose.
+        tenant: Tenant,
+        /// Queue, made if absent.
+        queue: &'a str,
+        /// Partition, made if absent.
+        partition: &'a str,
+        /// At most `CALL_ITEMS_MAX`, at least one.
+        payloads: &'a mut Vec<Payload>,
+    },
+    /// Take messages for a group, or wait for some.
+    Pop {
+        /// Whose.
+        tenant: Tenant,
+        /// Queue, made if absent.
+        queue: &'a str,
+        /// None: any partition.
+        partition: Option<&'a str>,
+        /// Group, registered if unknown; `QUEUE_MODE` when the client named none.
+        group: &'a str,
+        /// 1 to `BATCH_MAX`.
+        batch: u32,
+        /// When a waiting pop answers empty; None: do not wait.
+        wait_until: Option<Time>,
+        /// Settled at delivery.
+        auto_ack: bool,
+    },
+    /// Settle or return deliveries. Every item's partition is this shard's.
+    Ack {
+        /// Whose.
+        tenant: Tenant,
+        /// Queue; never made.
+        queue: &'a str,
+        /// Group; never registered.
+        group: &'a str,
+        /// At most `CALL_ITEMS_MAX`.
+        items: &'a [AckItem<'a>],
+    },
+    /// Declare a queue with these options, in place of any earlier declaration.
+    Configure {
+        /// Whose.
+        tenant: Tenant,
+        /// Queue, made if absent.
+        queue: &'a str,
+        /// In force from now on.
+        options: Options,
+    },
+    /// Drop every message, void every lease; groups and declaration stay.
+    Reset {
+        /// Whose.
+        tenant: Tenant,
+        /// Queue; never made.
+        queue: &'a str,
+    },
+    /// Forget contents, cursors and declaration.
+    Delete {
+        /// Whose.
+        tenant: Tenant,
+        /// Queue; never made.
+        queue: &'a str,
+    },
+    /// This shard's part of the listing: at most `limit` queues after `after`, by name.
+    List {
+        /// Whose.
+        tenant: Tenant,
+        /// Only names that begin so.
+        prefix: &'a str,
+        /// Only names greater than this; empty: from the beginning.
+        after: &'a str,
+        /// Most rows.
+        limit: usize,
+    },
+    /// This shard's part of a queue's depth.
+    Depth {
+        /// Whose.
+        tenant: Tenant,
+        /// Queue; never made.
+        queue: &'a str,
+        /// The group asked for.
+        group: Option<&'a str>,
+    },
+}
+
+/// One ack of a call.
+#[derive(Clone, Copy, Debug)]
+pub struct AckItem<'a> {
+    /// Its place in the call, given back with the outcome.
+    pub index: u32,
+    /// From the id.
+    pub partition: &'a str,
+    /// From the id.
+    pub seq: u64,
+    /// Which delivery of the message to this group, from the id: 1 for the first.
+    pub delivery: u32,
+    /// What the client said of it.
+    pub verdict: Verdict,
+}
+
+/// What a client says of a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// Done.
+    Completed,
+    /// Give it again at once (`retry`, `failed`).
+    Nack,
+}
+
+/// What an ack did. The words are the contract's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// Completed, or nacked with its attempts used up (dropped, counted).
+    Acked,
+    /// Back in the queue.
+    Redelivered,
+    /// Delivered again since.
+    Stale,
+    /// Nothing of that name is outstanding.
+    Unknown,
+}
+
+/// Why a shard refused a command. A refused command left no trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// A bound of the queue; `can_fit` says whether waiting can help.
+    QueueFull {
+        /// False: larger than the bound itself.
+        can_fit: bool,
+    },
+    /// `GROUPS_MAX` groups exist.
+    TooManyGroups,
+    /// `PARTITIONS_MAX` partitions exist.
+    TooManyPartitions,
+    /// The tenant's rate; it fits after this span.
+    RateLimited {
+        /// Until it fits.
+        retry_after: Span,
+    },
+    /// The tenant's parked pops.
+    TooManyParked,
+    /// The tenant's bytes.
+    TenantBytes,
+    /// The tenant's queues.
+    TenantQueues,
+    /// The node's bytes.
+    NodeBytes,
+}
+
+/// Why a message ended unread or unsettled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum DropCause {
+    /// dropOldest made room.
+    Bounds,
+    /// Older than ttlSeconds.
+    Ttl,
+    /// Attempts used up.
+    Retry,
+    /// reset.
+    Reset,
+    /// delete.
+    Deleted,
+    /// Held only for a forgotten idle group.
+    GroupIdle,
+    /// In a queue nobody used any more.
+    Abandoned,
+}
+
+impl DropCause {
+    /// Every cause, in the order of their numbers.
+    pub const ALL: [Self; 7] = [Self::Bounds, Self::Ttl, Self::Retry, Self::Reset, Self::Deleted, Self::GroupIdle, Self::Abandoned];
+}
+
+/// A [`Command`] that owns what it names: to wait with, or to cross to another core.
+#[derive(Clone, Debug)]
+pub struct OwnedCommand {
+    /// Whose.
+    pub tenant: Tenant,
+    /// Queue.
+    pub queue: Arc<str>,
+    /// The rest.
+    pub request: OwnedRequest,
+}
+
+/// See [`Command`].
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "each variant and field is that of `Command`")]
+pub enum OwnedRequest {
+    Push { partition: Arc<str>, payloads: Vec<Payload> },
+    Pop { partition: Option<Arc<str>>, group: Arc<str>, batch: u32, wait_until: Option<Time>, auto_ack: bool },
+    Ack { group: Arc<str>, items: Vec<OwnedAckItem> },
+    Configure { options: Options },
+    Reset,
+    Delete,
+    List { prefix: Box<str>, after: Box<str>, limit: usize },
+    Depth { group: Option<Arc<str>> },
+}
+
+/// See [`AckItem`].
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "each field is that of `AckItem`")]
+pub struct OwnedAckItem {
+    pub index: u32,
+    pub partition: Arc<str>,
+    pub seq: u64,
+    pub delivery: u32,
+    pub verdict: Verdict,
+}
+
+impl Command<'_> {
+    /// Takes the command over, payloads included.
+    #[must_use]
+    pub fn into_owned(self) -> OwnedCommand {
+        let own = |tenant, queue: &str, request| OwnedCommand { tenant, queue: queue.into(), request };
+        match self {
+            Self::Push { tenant, queue, partition, payloads } => {
+                own(tenant, queue, OwnedRequest::Push { partition: partition.into(), payloads: std::mem::take(payloads) })
+            }
+            Self::Pop { tenant, queue, partition, group, batch, wait_until, auto_ack } => {
+                let partition = partition.map(Arc::from);
+                own(tenant, queue, OwnedRequest::Pop { partition, group: group.into(), batch, wait_until, auto_ack })
+            }
+            Self::Ack { tenant, queue, group, items } => {
+                let items = items.iter().map(AckItem::to_owned_item).collect();
+                own(tenant, queue, OwnedRequest::Ack { group: group.into(), items })
+            }
+            Self::Configure { tenant, queue, options } => own(tenant, queue, OwnedRequest::Configure { options }),
+            Self::Reset { tenant, queue } => own(tenant, queue, OwnedRequest::Reset),
+            Self::Delete { tenant, queue } => own(tenant, queue, OwnedRequest::Delete),
+            Self::List { tenant, prefix, after, limit } => {
+                own(tenant, "", OwnedRequest::List { prefix: prefix.into(), after: after.into(), limit })
+            }
+            Self::Depth { tenant, queue, group } => own(tenant, queue, OwnedRequest::Depth { group: group.map(Arc::from) }),
+        }
+    }
+}
+
+impl AckItem<'_> {
+    fn to_owned_item(&self) -> OwnedAckItem {
+        let Self { index, partition, seq, delivery, verdict } = *self;
+        OwnedAckItem { index, partition: partition.into(), seq, delivery, verdict }
+    }
+}
+
+impl OwnedCommand {
+    /// Runs `f` with the command as it was.
+    pub fn lend<T>(self, f: impl FnOnce(Command<'_>) -> T) -> T {
+        let Self { tenant, queue, request } = self;
+        let queue = &*queue;
+        match request {
+            OwnedRequest::Push { partition, mut payloads } => f(Command::Push { tenant, queue, partition: &partition, payloads: &mut payloads }),
+            OwnedRequest::Pop { partition, group, batch, wait_until, auto_ack } => {
+                f(Command::Pop { tenant, queue, partition: partition.as_deref(), group: &group, batch, wait_until, auto_ack })
+            }
+            OwnedRequest::Ack { group, items } => {
+                let items: Vec<AckItem<'_>> = items
+                    .iter()
+                    .map(|item| AckItem {
+                        index: item.index,
+                        partition: &item.partition,
+                        seq: item.seq,
+                        delivery: item.delivery,
+                        verdict: item.verdict,
+                    })
+                    .collect();
+                f(Command::Ack { tenant, queue, group: &group, items: &items })
+            }
+            OwnedRequest::Configure { options } => f(Command::Configure { tenant, queue, options }),
+            OwnedRequest::Reset => f(Command::Reset { tenant, queue }),
+            OwnedRequest::Delete => f(Command::Delete { tenant, queue }),
+            OwnedRequest::List { prefix, after, limit } => f(Command::List { tenant, prefix: &prefix, after: &after, limit }),
+            OwnedRequest::Depth { group } => f(Command::Depth { tenant, queue, group: group.as_deref() }),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Forgetting dormant groups: a group that nobody uses any more cannot block a queue.
+//!
+//! A group is forgotten only when a push would otherwise be refused for room that groups idle for `group_idle` alone hold, the one
+//! longest idle first, and never the last group. What it had not read is counted.
+
+use std::sync::Arc;
+
+use crate::command::DropCause;
+use crate::ledger::{Freed, Ledger};
+use crate::letter::Idleness;
+use crate::link::Link;
+use crate::queue::{GroupIndex, Queue, QueueIndex};
+use crate::shard::Shard;
+use crate::time::{Span, Time};
+
+/// A home asks its members for idle groups at most this often for one queue: each time holds the queue's commands back for a hop.
+pub(crate) const FORGET_INTERVAL: Span = Span::from_secs(1);
+
+impl Queue {
+    /// Dormant groups not used since `before`, the one longest idle first; at least one group is left out.
+    fn idle_groups(&self, before: Time) -> Vec<GroupIndex> {
+        let mut idle: Vec<_> =
+            self.groups.iter().filter(|(_, group)| group.is_dormant() && group.used_at <= before).map(|(index, group)| (group.used_at, index)).collect();
+        idle.sort_unstable();
+        idle.truncate((self.groups.count() as usize).saturating_sub(1));
+        idle.into_iter().map(|(_, index)| index).collect()
+    }
+
+    /// Whether some message is held for groups of `idle` alone.
+    fn is_held_by_alone(&self, idle: &[GroupIndex]) -> bool {
+        let others: Vec<_> = self.groups.iter().map(|(index, _)| index).filter(|index| !idle.contains(index)).collect();
+        self.rings.iter().any(|(_, ring)| {
+            let is_done = |seq| others.iter().all(|group| ring.cursor(*group).is_some_and(|cursor| cursor.is_settled(seq)));
+            ring.slots().any(|slot| slot.payload.is_some() && is_done(slot.seq))
+        })
+    }
+
+    /// Forgets a group; what it alone held is freed.
+    pub(crate) fn remove_group(&mut self, group: GroupIndex, ledger: &mut Ledger, freed: &mut Freed) {
+        ledger.dropped[DropCause::GroupIdle as usize] += self.pending(group);
+        self.groups.remove(group);
+        let group_count = self.groups.count();
+        for (_, ring) in self.rings.iter_mut() {
+            freed.add(ring.forget_group(group, group_count));
+        }
+    }
+}
+
+impl Shard {
+    /// Forgets idle groups of a queue that lives on this shard alone until something was freed. Whether anything was.
+    pub(crate) fn forget_idle_groups(&mut self, now: Time, index: QueueIndex) -> bool {
+        let is_alone = matches!(self.queues.get(index).link, Link::Alone);
+        is_alone && self.may_forget_groups(now, index) && {
+            let idle = self.idle_groups(now, index);
+            self.forget_groups(index, &idle)
+        }
+    }
+
+    fn idle_groups(&self, now: Time, index: QueueIndex) -> Vec<GroupIndex> {
+        let span = self.config.group_idle;
+        if span == Span(0) || now.0 < span.0 { Vec::new() } else { self.queues.get(index).idle_groups(now - span) }
+    }
+
+    /// Whether, as far as this shard knows, forgetting idle groups would make room.
+    pub(crate) fn may_forget_groups(&self, now: Time, index: QueueIndex) -> bool {
+        let idle = self.idle_groups(now, index);
+        !idle.is_empty() && self.queues.get(index).is_held_by_alone(&idle)
+    }
+
+    /// Forgets these groups, in order, until something was freed. Whether anything was.
+    fn forget_groups(&mut self, index: QueueIndex, idle: &[GroupIndex]) -> bool {
+        let queue = self.queues.get_mut(index);
+        let mut freed = Freed::default();
+        for group in idle {
+            queue.remove_group(*group, &mut self.ledger, &mut freed);
+            if freed.messages > 0 {
+                break;
+            }
+        }
+        queue.release(freed, &self.ledger);
+        freed.messages > 0
+    }
+
+    /// Forgets groups by name, as the home decided.
+    pub(crate) fn forget_named_groups(&mut self, index: QueueIndex, names: &[Arc<str>]) {
+        let queue = self.queues.get_mut(index);
+        let mut freed = Freed::default();
+        for name in names {
+            if let Some(group) = queue.groups.find(name) {
+                queue.remove_group(group, &mut self.ledger, &mut freed);
+            }
+        }
+        queue.release(freed, &self.ledger);
+    }
+
+    /// How idle this part of a queue is.
+    pub(crate) fn idleness(&self, index: QueueIndex) -> Idleness {
+        let queue = self.queues.get(index);
+        Idleness {
+            used_at: queue.used_at,
+            held: queue.held,
+            waiting: queue.waiting_count(),
+            groups: queue.groups.iter().map(|(_, group)| (Arc::clone(&group.name), group.used_at, group.is_dormant())).collect(),
+        }
+    }
+
+    /// The groups that were idle on every part since `before`, longest idle first; at least one is left out.
+    pub(crate) fn idle_everywhere(before: Time, parts: &[Idleness]) -> Vec<Arc<str>> {
+        let Some(home) = parts.first() else { return Vec::new() };
+        let latest = |name: &Arc<str>| {
+            let of_part = |part: &Idleness| part.groups.iter().find(|(other, _, _)| other == name).map(|(_, used_at, is_dormant)| (*used_at, *is_dormant));
+            let found = parts.iter().filter_map(of_part);
+            found.fold((Time(0), true), |(used_at, dormant), part| (used_at.max(part.0), dormant && part.1))
+        };
+        let all: Vec<_> = home.groups.iter().map(|(name, _, _)| (latest(name), Arc::clone(name))).collect();
+        let count = all.len();
+        let mut idle: Vec<_> = all.into_iter().filter(|((used_at, dormant), _)| *dormant && *used_at <= before).map(|((used_at, _), name)| (used_at, name)).collect();
+        idle.sort_unstable();
+        idle.truncate(count.saturating_sub(1));
+        idle.into_iter().map(|(_, name)| name).collect()
+    }
+}

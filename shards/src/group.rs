@@ -1,0 +1,89 @@
+//! One consumer group as one shard knows it: sums over its cursors here, its waiters, and what is agreed with other cores.
+
+use std::sync::Arc;
+
+use crate::command::DropCause;
+use crate::cursor::{Delivered, DeliveryState};
+use crate::time::Time;
+use crate::waiters::WaiterList;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) name: Arc<str>,
+    /// Of the queue part's `appended`, those not pending by position any more: the sum over its cursors.
+    pub(crate) seen: u64,
+    /// Messages awaiting redelivery.
+    pub(crate) ready: u64,
+    /// Live leases.
+    pub(crate) leased: u64,
+    /// Dropped for bounds before the group reached them.
+    pub(crate) skipped: u64,
+    /// Pops parked on any partition.
+    pub(crate) any: WaiterList,
+    /// Pops parked here, on any partition or a named one.
+    pub(crate) waiting: u32,
+    /// Last pop or ack of it here.
+    pub(crate) used_at: Time,
+    /// The partition served last by a pop without one.
+    pub(crate) served_last: Option<Arc<str>>,
+    /// On a member: since when the home's oldest pop on any partition is parked. On the home: what was last told to the members.
+    pub(crate) bid: Option<Time>,
+    /// On a member: messages the home was last told of while it bids.
+    pub(crate) hinted: u64,
+    /// On the home: other cores are being told of the group; its first pops wait for them.
+    pub(crate) is_spreading: bool,
+}
+
+impl Group {
+    pub(crate) fn new(name: Arc<str>, seen: u64, now: Time) -> Self {
+        Self {
+            name,
+            seen,
+            ready: 0,
+            leased: 0,
+            skipped: 0,
+            any: WaiterList::default(),
+            waiting: 0,
+            used_at: now,
+            served_last: None,
+            bid: None,
+            hinted: 0,
+            is_spreading: false,
+        }
+    }
+
+    /// Takes a delivery that ends out of the sums.
+    pub(crate) fn forget_delivery(&mut self, delivered: Option<&Delivered>) {
+        match delivered.map(|delivered| delivered.state) {
+            Some(DeliveryState::Leased) => self.leased -= 1,
+            Some(DeliveryState::Expired | DeliveryState::Returned) => self.ready -= 1,
+            Some(DeliveryState::Settled) | None => {}
+        }
+    }
+
+    /// A message ahead of the group was dropped.
+    pub(crate) fn miss(&mut self, cause: DropCause) {
+        self.seen += 1;
+        if cause == DropCause::Bounds {
+            self.skipped += 1;
+        }
+    }
+
+    /// Everything of the queue part was dropped.
+    pub(crate) fn move_to_end(&mut self, appended: u64) {
+        self.seen = appended;
+        self.ready = 0;
+        self.leased = 0;
+    }
+
+    /// Whether a new message concerns anyone: a pop parked here, or the home's.
+    pub(crate) fn wants_to_hear(&self) -> bool {
+        self.waiting > 0 || self.bid.is_some()
+    }
+
+    /// Whether nothing but its position keeps it: no parked pop, live lease or message awaiting redelivery.
+    pub(crate) fn is_dormant(&self) -> bool {
+        self.waiting == 0 && self.leased == 0 && self.ready == 0 && self.bid.is_none()
+    }
+}

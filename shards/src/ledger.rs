@@ -1,0 +1,87 @@
+//! Where a shard books what it frees and counts: the shared budgets, and the totals that metrics read.
+
+use std::sync::Arc;
+
+use crate::budget::NodeBudget;
+use crate::command::DropCause;
+use crate::limits::{MESSAGE_OVERHEAD_BYTES, QUEUE_OVERHEAD_BYTES, WAITER_OVERHEAD_BYTES};
+use crate::name::Tenant;
+use crate::payload::Payload;
+
+/// Messages and payload bytes that a step freed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Freed {
+    pub(crate) messages: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Freed {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.messages += other.messages;
+        self.bytes += other.bytes;
+    }
+
+    pub(crate) fn add_payload(&mut self, payload: Option<&Payload>) {
+        if let Some(payload) = payload {
+            self.messages += 1;
+            self.bytes += payload.len() as u64;
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    pub(crate) budget: Arc<NodeBudget>,
+    pub(crate) pushed: u64,
+    pub(crate) popped: u64,
+    pub(crate) acked: u64,
+    pub(crate) redelivered: u64,
+    pub(crate) stale: u64,
+    pub(crate) dropped: [u64; DropCause::ALL.len()],
+}
+
+impl Ledger {
+    pub(crate) fn new(budget: Arc<NodeBudget>) -> Self {
+        Self { budget, pushed: 0, popped: 0, acked: 0, redelivered: 0, stale: 0, dropped: [0; DropCause::ALL.len()] }
+    }
+
+    /// What the node is charged for messages.
+    pub(crate) fn node_bytes(messages: u64, payload_bytes: u64) -> u64 {
+        payload_bytes + messages * MESSAGE_OVERHEAD_BYTES
+    }
+
+    pub(crate) fn release_messages(&self, tenant: Tenant, freed: Freed) {
+        self.budget.bytes.release(Self::node_bytes(freed.messages, freed.bytes));
+        self.budget.tenant(tenant).bytes.release(freed.bytes);
+    }
+
+    /// Charges a parked pop; false: refused, and `tenant_bound` says by whom.
+    pub(crate) fn charge_waiter(&self, tenant: Tenant) -> Result<(), WaiterRefused> {
+        if !self.budget.tenant(tenant).parked.charge(1) {
+            return Err(WaiterRefused::Tenant);
+        }
+        if !self.budget.bytes.charge(WAITER_OVERHEAD_BYTES) {
+            self.budget.tenant(tenant).parked.release(1);
+            return Err(WaiterRefused::Node);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn release_waiter(&self, tenant: Tenant) {
+        self.budget.tenant(tenant).parked.release(1);
+        self.budget.bytes.release(WAITER_OVERHEAD_BYTES);
+    }
+
+    pub(crate) fn release_queue(&self, tenant: Tenant) {
+        self.budget.tenant(tenant).queues.release(1);
+        self.budget.bytes.release(QUEUE_OVERHEAD_BYTES);
+    }
+}
+
+/// Whose bound a parked pop would have passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WaiterRefused {
+    Tenant,
+    Node,
+}

@@ -1,0 +1,98 @@
+//! Configure, reset, delete: given to a queue's home, which tells every part before it answers.
+
+use crate::command::{Command, DropCause};
+use crate::home::OpKind;
+use crate::letter::Order;
+use crate::link::Link;
+use crate::name::Tenant;
+use crate::options::Options;
+use crate::outbox::{Answer, Outbox, Ticket};
+use crate::queue::QueueIndex;
+use crate::shard::Shard;
+use crate::time::Time;
+
+impl Shard {
+    pub(crate) fn configure(&mut self, now: Time, ticket: Ticket, command: Command<'_>, out: &mut impl Outbox) {
+        let Command::Configure { tenant, queue, options } = command else { unreachable!("a configure") };
+        let found = self.queues.find(tenant, queue);
+        if let Some(index) = found.filter(|index| self.queues.get(*index).link.holds_back()) {
+            return self.defer(index, ticket, command.into_owned());
+        }
+        let index = match found.filter(|index| self.queues.get(*index).exists) {
+            Some(index) => index,
+            None => match self.create_queue(tenant, queue, now) {
+                Ok(index) => index,
+                Err(refusal) => return self.refuse(ticket, refusal, out),
+            },
+        };
+        self.queues.get_mut(index).used_at = now;
+        self.set_options(now, index, options, true, out);
+        match self.queues.get(index).link {
+            Link::Home(_) => self.begin_op(now, index, OpKind::Configure { ticket }, Order::SetOptions(options, true), out),
+            Link::Alone | Link::Member(_) => out.answer(ticket, Answer::Configured),
+        }
+    }
+
+    /// Puts options in force on this part.
+    pub(crate) fn set_options(&mut self, now: Time, index: QueueIndex, options: Options, is_declared: bool, out: &mut impl Outbox) {
+        let queue = self.queues.get_mut(index);
+        queue.options = std::sync::Arc::new(options);
+        queue.is_declared = is_declared;
+        if options.ttl_seconds > 0 {
+            for ring in queue.rings.indexes() {
+                self.arm_ring_ttl(index, ring);
+            }
+        }
+        // What outlived a ttl that is new goes before anyone is offered it.
+        self.expire(now, out);
+        self.wake_all(now, index, out);
+    }
+
+    pub(crate) fn reset(&mut self, now: Time, ticket: Ticket, command: Command<'_>, out: &mut impl Outbox) {
+        let Command::Reset { tenant, queue } = command else { unreachable!("a reset") };
+        let Some(index) = self.find_for_change(ticket, tenant, queue, command) else { return };
+        let Some(index) = index.filter(|index| self.queues.get(*index).exists) else { return out.answer(ticket, Answer::Reset(0)) };
+        let generation = self.next_generation();
+        let dropped = self.wipe(index, DropCause::Reset);
+        let queue = self.queues.get_mut(index);
+        queue.generation = generation;
+        queue.used_at = now;
+        self.arm_queue(now, index);
+        match self.queues.get(index).link {
+            Link::Home(_) => self.begin_op(now, index, OpKind::Reset { ticket, dropped }, Order::Reset, out),
+            Link::Alone | Link::Member(_) => out.answer(ticket, Answer::Reset(dropped)),
+        }
+    }
+
+    pub(crate) fn delete(&mut self, now: Time, ticket: Ticket, command: Command<'_>, out: &mut impl Outbox) {
+        let Command::Delete { tenant, queue } = command else { unreachable!("a delete") };
+        let Some(index) = self.find_for_change(ticket, tenant, queue, command) else { return };
+        let Some(index) = index.filter(|index| self.queues.get(*index).exists) else {
+            return out.answer(ticket, Answer::Deleted { deleted: false, declared: false });
+        };
+        let declared = self.queues.get(index).is_declared;
+        let generation = self.next_generation();
+        self.wipe(index, DropCause::Deleted);
+        self.queues.get_mut(index).generation = generation;
+        self.forget_queue(index);
+        match self.queues.get(index).link {
+            Link::Home(_) => self.begin_op(now, index, OpKind::Delete { ticket, declared }, Order::Delete, out),
+            Link::Alone | Link::Member(_) => {
+                self.reap(index, out);
+                out.answer(ticket, Answer::Deleted { deleted: true, declared });
+            }
+        }
+    }
+
+    /// The queue of a reset or delete; None: the command was deferred.
+    fn find_for_change(&mut self, ticket: Ticket, tenant: Tenant, queue: &str, command: Command<'_>) -> Option<Option<QueueIndex>> {
+        let found = self.queues.find(tenant, queue);
+        match found.filter(|index| self.queues.get(*index).link.holds_back()) {
+            Some(index) => {
+                self.defer(index, ticket, command.into_owned());
+                None
+            }
+            None => Some(found),
+        }
+    }
+}

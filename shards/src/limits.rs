@@ -1,0 +1,25 @@
+//! Every bound, with its unit. What has no bound here is bounded by one of these.
+
+/// Messages in one push, and acks in one ack call.
+pub const CALL_ITEMS_MAX: usize = 10_000;
+/// Messages one pop may ask for.
+pub const BATCH_MAX: u32 = 10_000;
+/// Payload bytes of one answer; one message always fits.
+pub const ANSWER_PAYLOAD_BYTES_MAX: usize = 1 << 20;
+/// Groups of one queue.
+pub const GROUPS_MAX: usize = 1_024;
+/// Partitions of one queue.
+pub const PARTITIONS_MAX: usize = 1_000_000;
+/// Bytes of a queue, partition or group name.
+pub const NAME_BYTES_MAX: usize = 512;
+/// Shards of one node.
+pub const SHARDS_MAX: usize = 256;
+
+/// Bytes charged to the node for a message beside its payload.
+pub const MESSAGE_OVERHEAD_BYTES: u64 = 64;
+/// Bytes charged to the node for a queue beside its messages.
+pub const QUEUE_OVERHEAD_BYTES: u64 = 512;
+/// Bytes charged to the node for a parked pop.
+pub const WAITER_OVERHEAD_BYTES: u64 = 192;
+
+const _: () = assert!(CALL_ITEMS_MAX >= BATCH_MAX as usize);

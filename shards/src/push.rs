@@ -1,0 +1,309 @@
+//! Push: admission in the order of refusals (rate, tenant, queue bounds, node), then the append, then the wake-ups.
+//!
+//! Invariants: what is refused leaves nothing charged, made or evicted; dropOldest evicts only for a push that will fit, and the room
+//! it makes is the push's own.
+
+use std::sync::Arc;
+
+use crate::budget::{QueueCounters, SharedCounters};
+use crate::command::{Command, DropCause, Refusal};
+use crate::ledger::{Freed, Ledger};
+use crate::letter::{Deferred, Letter};
+use crate::limits::{PARTITIONS_MAX, QUEUE_OVERHEAD_BYTES};
+use crate::link::Link;
+use crate::name::{QueueName, Tenant};
+use crate::options::{Options, Policy};
+use crate::outbox::{Answer, Outbox, Ticket};
+use crate::payload::Payload;
+use crate::queue::QueueIndex;
+use crate::shard::Shard;
+use crate::time::Time;
+
+/// Messages and payload bytes.
+pub(crate) type Room = (u64, u64);
+
+/// A push that other cores make room for. It is charged to tenant and node already.
+#[derive(Debug)]
+pub(crate) struct WaitingPush {
+    tenant: Tenant,
+    name: Arc<str>,
+    generation: u64,
+    counters: Arc<SharedCounters>,
+    partition: Arc<str>,
+    payloads: Vec<Payload>,
+    /// Dropped for it, still charged to the counters.
+    made: Room,
+}
+
+fn size_of(payloads: &[Payload]) -> Room {
+    (payloads.len() as u64, payloads.iter().map(|payload| payload.len() as u64).sum())
+}
+
+fn max_room(options: &Options) -> Room {
+    (u64::from(options.max_length), options.max_bytes)
+}
+
+/// What is missing for `wanted` in a queue that holds `totals`, of which `made` is the push's own.
+fn missing(counters: &QueueCounters, wanted: Room, made: Room, options: &Options) -> Room {
+    let (messages, bytes, _) = counters.totals();
+    let max = max_room(options);
+    ((messages + wanted.0).saturating_sub(made.0 + max.0), (bytes + wanted.1).saturating_sub(made.1 + max.1))
+}
+
+impl Shard {
+    #[expect(clippy::too_many_arguments, reason = "the parts of one command")]
+    pub(crate) fn push(
+        &mut self,
+        now: Time,
+        ticket: Ticket,
+        tenant: Tenant,
+        name: &str,
+        partition: &str,
+        payloads: &mut Vec<Payload>,
+        is_resumed: bool,
+        out: &mut impl Outbox,
+    ) {
+        let wanted = size_of(payloads);
+        if !is_resumed && let Err(retry_after) = self.ledger.budget.tenant(tenant).rate.spend(now, wanted.0) {
+            return self.refuse(ticket, Refusal::RateLimited { retry_after }, out);
+        }
+        let found = self.queues.find(tenant, name);
+        if let Some(index) = found {
+            let queue = self.queues.get(index);
+            if queue.link.holds_back() {
+                let command = Command::Push { tenant, queue: name, partition, payloads }.into_owned();
+                return self.defer(index, ticket, command);
+            }
+            if queue.exists {
+                return match self.push_into(now, ticket, index, partition, payloads, out) {
+                    Ok(true) => out.answer(ticket, Answer::Pushed(wanted.0 as usize)),
+                    Ok(false) => {}
+                    Err(refusal) => self.refuse(ticket, refusal, out),
+                };
+            }
+        }
+        if self.is_home_of(tenant, name) {
+            match self.admit_to_new(tenant, wanted) {
+                Ok(()) => self.push_to_new(now, ticket, tenant, name, partition, payloads, out),
+                Err(refusal) => self.refuse(ticket, refusal, out),
+            }
+        } else {
+            let command = Command::Push { tenant, queue: name, partition, payloads }.into_owned();
+            let queue = QueueName { tenant, name: Arc::clone(&command.queue) };
+            self.join(now, &queue, Deferred::Command(ticket, command), wanted, out);
+        }
+    }
+
+    /// Whether a push that makes its queue passes, without charging anything: what a home checks for a member.
+    pub(crate) fn could_fit_new(&self, wanted: Room) -> Result<(), Refusal> {
+        let max = max_room(&self.default_options);
+        if wanted.0 > max.0 || wanted.1 > max.1 { Err(Refusal::QueueFull { can_fit: false }) } else { Ok(()) }
+    }
+
+    fn admit_to_new(&self, tenant: Tenant, wanted: Room) -> Result<(), Refusal> {
+        let budget = &self.ledger.budget;
+        let tenant = budget.tenant(tenant);
+        if !tenant.bytes.charge(wanted.1) {
+            return Err(Refusal::TenantBytes);
+        }
+        if !tenant.queues.charge(1) {
+            tenant.bytes.release(wanted.1);
+            return Err(Refusal::TenantQueues);
+        }
+        let refusal = match self.could_fit_new(wanted) {
+            Err(refusal) => refusal,
+            Ok(()) if budget.bytes.charge(QUEUE_OVERHEAD_BYTES + Ledger::node_bytes(wanted.0, wanted.1)) => return Ok(()),
+            Ok(()) => Refusal::NodeBytes,
+        };
+        tenant.bytes.release(wanted.1);
+        tenant.queues.release(1);
+        Err(refusal)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the parts of one command")]
+    fn push_to_new(&mut self, now: Time, ticket: Ticket, tenant: Tenant, name: &str, partition: &str, payloads: &mut Vec<Payload>, out: &mut impl Outbox) {
+        let wanted = size_of(payloads);
+        let index = self.insert_queue(tenant, name, now);
+        self.queues.get_mut(index).counters.charge_unbounded(wanted.0, wanted.1);
+        self.append(now, index, partition, payloads, out);
+        out.answer(ticket, Answer::Pushed(wanted.0 as usize));
+    }
+
+    /// Whether the push is done; false: it waits for other cores.
+    fn push_into(&mut self, now: Time, ticket: Ticket, index: QueueIndex, partition: &str, payloads: &mut Vec<Payload>, out: &mut impl Outbox) -> Result<bool, Refusal> {
+        let wanted = size_of(payloads);
+        let tenant = self.queues.get(index).tenant;
+        let budget = Arc::clone(&self.ledger.budget);
+        if !budget.tenant(tenant).bytes.charge(wanted.1) {
+            return Err(Refusal::TenantBytes);
+        }
+        let admitted = self.admit(now, ticket, index, partition, payloads, out);
+        match admitted {
+            Ok(true) => self.append(now, index, partition, payloads, out),
+            Ok(false) => {}
+            Err(_) => budget.tenant(tenant).bytes.release(wanted.1),
+        }
+        admitted
+    }
+
+    /// Charges queue and node, making room by the queue's policy. False: other cores are asked, and the push waits.
+    fn admit(&mut self, now: Time, ticket: Ticket, index: QueueIndex, partition: &str, payloads: &mut Vec<Payload>, out: &mut impl Outbox) -> Result<bool, Refusal> {
+        let wanted = size_of(payloads);
+        let queue = self.queues.get_mut(index);
+        let options = Arc::clone(&queue.options);
+        let max = max_room(&options);
+        if wanted.0 > max.0 || wanted.1 > max.1 {
+            return Err(Refusal::QueueFull { can_fit: false });
+        }
+        let (_, _, partitions) = queue.counters.totals();
+        if partitions >= PARTITIONS_MAX as u64 && queue.rings.find(partition).is_none() {
+            return Err(Refusal::TooManyPartitions);
+        }
+        let lacks = missing(&queue.counters, wanted, (0, 0), &options);
+        if lacks != (0, 0) && options.policy == Policy::Reject && !self.forget_idle_groups(now, index) {
+            return self.ask_for_idle_groups(now, ticket, index, partition, payloads, out);
+        }
+        let queue = self.queues.get_mut(index);
+        let lacks = missing(&queue.counters, wanted, (0, 0), &options);
+        if lacks != (0, 0) && options.policy == Policy::Reject {
+            return Err(Refusal::QueueFull { can_fit: true });
+        }
+        // What will be evicted at least is credited: the node never holds more than its bound.
+        let node_bytes = Ledger::node_bytes(wanted.0, wanted.1);
+        let credit = if matches!(queue.counters, QueueCounters::Plain { .. }) { Ledger::node_bytes(lacks.0, lacks.1).min(node_bytes) } else { 0 };
+        if !self.ledger.budget.bytes.charge(node_bytes - credit) {
+            return Err(Refusal::NodeBytes);
+        }
+        let made = if lacks == (0, 0) { (0, 0) } else { self.evict_for(index, partition, lacks, credit) };
+        let queue = self.queues.get_mut(index);
+        if queue.counters.exchange(made, wanted, max) {
+            return Ok(true);
+        }
+        self.wait_for_room(now, ticket, index, partition, payloads, made, out);
+        Ok(false)
+    }
+
+    /// Evicts here for a push: of its own partition first, then, while the queue lives on one core, of the others, oldest head
+    /// first. What was evicted stays charged to the queue; `credit` of it is charged to the node already.
+    fn evict_for(&mut self, index: QueueIndex, partition: &str, lacks: Room, credit: u64) -> Room {
+        let queue = self.queues.get_mut(index);
+        let is_alone = matches!(queue.counters, QueueCounters::Plain { .. });
+        let mut freed = Freed::default();
+        let is_short = |freed: &Freed| freed.messages < lacks.0 || freed.bytes < lacks.1;
+        if let Some(ring) = queue.rings.find(partition) {
+            while is_short(&freed) && queue.rings.get(ring).held > 0 {
+                queue.evict_first(ring, DropCause::Bounds, &mut self.ledger, &mut freed);
+            }
+        }
+        while is_alone && is_short(&freed) {
+            let Some(ring) = queue.oldest_head() else { break };
+            queue.evict_first(ring, DropCause::Bounds, &mut self.ledger, &mut freed);
+        }
+        queue.book_evicted(freed);
+        let budget = &self.ledger.budget;
+        budget.bytes.release(Ledger::node_bytes(freed.messages, freed.bytes) - credit);
+        budget.tenant(queue.tenant).bytes.release(freed.bytes);
+        (freed.messages, freed.bytes)
+    }
+
+    /// Appends an admitted push and wakes whom it concerns.
+    fn append(&mut self, now: Time, index: QueueIndex, partition: &str, payloads: &mut Vec<Payload>, out: &mut impl Outbox) {
+        let ring = self.open_ring(index, partition, now);
+        let (stride, shard) = (u64::from(self.config.shard_count.max(1)), u64::from(self.config.index.0));
+        let seqs_given = &mut self.seqs_given;
+        let next_seq = || {
+            *seqs_given += 1;
+            *seqs_given * stride + shard
+        };
+        self.ledger.pushed += payloads.len() as u64;
+        let queue = self.queues.get_mut(index);
+        queue.used_at = now;
+        queue.append(ring, now, payloads.drain(..), next_seq);
+        self.arm_ring_ttl(index, ring);
+        self.wake_ring(now, index, ring, out);
+    }
+
+    /// A waiting push asks the home for the room that its own partition could not give.
+    fn wait_for_room(&mut self, now: Time, ticket: Ticket, index: QueueIndex, partition: &str, payloads: &mut Vec<Payload>, made: Room, out: &mut impl Outbox) {
+        self.keep_waiting(ticket, index, partition, payloads, made);
+        self.ask_for_room(now, ticket, out);
+    }
+
+    fn keep_waiting(&mut self, ticket: Ticket, index: QueueIndex, partition: &str, payloads: &mut Vec<Payload>, made: Room) {
+        let queue = self.queues.get_mut(index);
+        let push = WaitingPush {
+            tenant: queue.tenant,
+            name: Arc::clone(&queue.name),
+            generation: queue.generation,
+            counters: queue.counters.share(),
+            partition: partition.into(),
+            payloads: std::mem::take(payloads),
+            made,
+        };
+        self.waiting_pushes.insert(ticket, push);
+    }
+
+    fn ask_for_room(&mut self, now: Time, ticket: Ticket, out: &mut impl Outbox) {
+        let Some(push) = self.waiting_pushes.get(&ticket) else { return };
+        let Some(index) = self.queues.find(push.tenant, &push.name) else { return };
+        let queue = self.queues.get(index);
+        let room = missing(&queue.counters, size_of(&push.payloads), push.made, &queue.options);
+        let name = QueueName { tenant: push.tenant, name: Arc::clone(&push.name) };
+        let home = self.home_of(name.tenant, &name.name);
+        self.deliver_letter(now, home, Letter::MakeRoom { queue: name, ticket, room }, out);
+    }
+
+    /// A push to a full queue whose idle groups only the home can judge, because other cores know them too. False: it waits.
+    fn ask_for_idle_groups(&mut self, now: Time, ticket: Ticket, index: QueueIndex, partition: &str, payloads: &mut Vec<Payload>, out: &mut impl Outbox) -> Result<bool, Refusal> {
+        let queue = self.queues.get(index);
+        if matches!(queue.link, Link::Alone) || !self.may_forget_groups(now, index) {
+            return Err(Refusal::QueueFull { can_fit: true });
+        }
+        let wanted = size_of(payloads);
+        if !self.ledger.budget.bytes.charge(Ledger::node_bytes(wanted.0, wanted.1)) {
+            return Err(Refusal::NodeBytes);
+        }
+        self.keep_waiting(ticket, index, partition, payloads, (0, 0));
+        let queue = self.queues.get(index);
+        let name = QueueName { tenant: queue.tenant, name: Arc::clone(&queue.name) };
+        let home = self.home_of(name.tenant, &name.name);
+        self.deliver_letter(now, home, Letter::ForgetIdleGroups { queue: name, ticket }, out);
+        Ok(false)
+    }
+
+    /// The home has done for a waiting push what it could: `made` more room is its own.
+    pub(crate) fn retry_push(&mut self, now: Time, ticket: Ticket, made: Room, out: &mut impl Outbox) {
+        let Some(push) = self.waiting_pushes.get_mut(&ticket) else { return };
+        push.made = (push.made.0 + made.0, push.made.1 + made.1);
+        let (wanted, own) = (size_of(&push.payloads), push.made);
+        let found = self.queues.find(push.tenant, &push.name).filter(|index| self.queues.get(*index).generation == push.generation);
+        let Some(index) = found else { return self.restart_push(now, ticket, out) };
+        let queue = self.queues.get_mut(index);
+        let options = Arc::clone(&queue.options);
+        if queue.counters.exchange(own, wanted, max_room(&options)) {
+            let Some(WaitingPush { partition, mut payloads, .. }) = self.waiting_pushes.remove(&ticket) else { return };
+            self.append(now, index, &partition, &mut payloads, out);
+            return out.answer(ticket, Answer::Pushed(wanted.0 as usize));
+        }
+        if options.policy == Policy::DropOldest && made != (0, 0) {
+            return self.ask_for_room(now, ticket, out);
+        }
+        self.give_up_push(ticket);
+        self.refuse(ticket, Refusal::QueueFull { can_fit: true }, out);
+    }
+
+    /// Uncharges a waiting push: the push.
+    fn give_up_push(&mut self, ticket: Ticket) -> Option<WaitingPush> {
+        let push = self.waiting_pushes.remove(&ticket)?;
+        let (messages, bytes) = size_of(&push.payloads);
+        self.ledger.release_messages(push.tenant, Freed { messages, bytes });
+        push.counters.release(push.made.0, push.made.1);
+        Some(push)
+    }
+
+    /// The queue was reset or deleted while the push waited: it begins anew.
+    fn restart_push(&mut self, now: Time, ticket: Ticket, out: &mut impl Outbox) {
+        let Some(mut push) = self.give_up_push(ticket) else { return };
+        self.push(now, ticket, push.tenant, &push.name, &push.partition, &mut push.payloads, true, out);
+    }
+}

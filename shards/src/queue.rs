@@ -1,0 +1,474 @@
+//! One shard's part of a queue: its partitions here, its groups, its counters, and the moves a message can make. Policy (who may,
+//! who waits, which core is asked) is elsewhere.
+//!
+//! Invariants: `held` and `bytes` are the sums over the rings; a group's `pending` is the sum over the rings; a message is held while
+//! some known group has not settled it, and while there is no group.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::ops::Bound::{Excluded, Unbounded};
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::budget::QueueCounters;
+use crate::command::DropCause;
+use crate::cursor::DeliveryState;
+use crate::deadlines::DeadlineId;
+use crate::group::Group;
+use crate::ledger::{Freed, Ledger};
+use crate::link::Link;
+use crate::name::Tenant;
+use crate::options::Options;
+use crate::payload::Payload;
+use crate::ring::{Pick, Ring};
+use crate::time::Time;
+
+/// A queue in its shard's table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct QueueIndex(pub(crate) u32);
+
+/// A partition in its queue's table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RingIndex(pub(crate) u32);
+
+/// A group in its queue's table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct GroupIndex(pub(crate) u16);
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    pub(crate) tenant: Tenant,
+    pub(crate) name: Arc<str>,
+    /// Grows with every reset and delete; of the home, which gives it to the other parts.
+    pub(crate) generation: u64,
+    pub(crate) options: Arc<Options>,
+    pub(crate) groups: Groups,
+    pub(crate) rings: Rings,
+    pub(crate) counters: QueueCounters,
+    /// Messages ever appended to this part.
+    pub(crate) appended: u64,
+    pub(crate) held: u64,
+    pub(crate) bytes: u64,
+    /// For bounds, ttl, retry.
+    pub(crate) drops: [u64; 3],
+    pub(crate) used_at: Time,
+    pub(crate) deadline: DeadlineId,
+    pub(crate) link: Link,
+    /// The oldest message of each ring, roughly; made when dropOldest first has to look beyond one ring.
+    pub(crate) heads: Option<Box<BinaryHeap<Reverse<(u64, RingIndex)>>>>,
+    pub(crate) is_declared: bool,
+    /// False while only parked pops keep the entry, after a delete.
+    pub(crate) exists: bool,
+}
+
+/// What a pop takes, beside from where.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taking {
+    pub(crate) group: GroupIndex,
+    pub(crate) auto_ack: bool,
+    pub(crate) lease_end: Time,
+}
+
+/// A message given to a group: what the answer and the receipt need.
+#[derive(Debug)]
+pub(crate) struct Given {
+    pub(crate) seq: u64,
+    pub(crate) delivery: u32,
+    pub(crate) attempts: u32,
+    pub(crate) pushed_at: Time,
+    pub(crate) payload: Payload,
+}
+
+impl Queue {
+    pub(crate) fn new(tenant: Tenant, name: Arc<str>, generation: u64, options: Arc<Options>, now: Time) -> Self {
+        Self {
+            tenant,
+            name,
+            generation,
+            options,
+            groups: Groups::default(),
+            rings: Rings::default(),
+            counters: QueueCounters::default(),
+            appended: 0,
+            held: 0,
+            bytes: 0,
+            drops: [0; 3],
+            used_at: now,
+            deadline: DeadlineId::NONE,
+            link: Link::Alone,
+            heads: None,
+            is_declared: false,
+            exists: true,
+        }
+    }
+
+    /// Registers a group at the oldest message held. The caller has checked that there is room for it.
+    pub(crate) fn add_group(&mut self, name: Arc<str>, now: Time) -> GroupIndex {
+        self.groups.add(Group::new(name, self.appended - self.held, now))
+    }
+
+    /// What a group has not been given here, and what waits to be given again.
+    pub(crate) fn pending(&self, group: GroupIndex) -> u64 {
+        let group = self.groups.get(group);
+        self.appended - group.seen + group.ready
+    }
+
+    /// Appends messages, already charged.
+    pub(crate) fn append(&mut self, ring: RingIndex, now: Time, payloads: impl ExactSizeIterator<Item = Payload>, mut next_seq: impl FnMut() -> u64) {
+        let count = payloads.len() as u64;
+        let ring_mut = self.rings.get_mut(ring);
+        let bytes_before = ring_mut.bytes;
+        let was_empty = ring_mut.held == 0;
+        ring_mut.reserve(count as usize);
+        ring_mut.used_at = now;
+        for payload in payloads {
+            ring_mut.append(next_seq(), now, payload);
+        }
+        self.appended += count;
+        self.held += count;
+        self.bytes += ring_mut.bytes - bytes_before;
+        if was_empty && let (Some(heads), Some(first)) = (&mut self.heads, ring_mut.first()) {
+            heads.push(Reverse((first.seq, ring)));
+        }
+    }
+
+    /// Gives the message at `pick` to a group.
+    pub(crate) fn give(&mut self, ring: RingIndex, pick: Pick, taking: Taking, freed: &mut Freed) -> Given {
+        let group_count = self.groups.count();
+        let group = self.groups.get_mut(taking.group);
+        let ring = self.rings.get_mut(ring);
+        let cursor = ring.cursor_mut(taking.group);
+        let (delivery, attempts) = if pick.is_redelivery { cursor.upcoming(pick.seq) } else { (1, 1) };
+        if pick.is_redelivery {
+            group.ready -= 1;
+        } else {
+            cursor.next = pick.seq + 1;
+            cursor.seen += 1;
+            group.seen += 1;
+        }
+        if !taking.auto_ack {
+            cursor.lease(pick.seq, delivery, attempts, taking.lease_end);
+            group.leased += 1;
+        }
+        let slot = ring.slot(pick.index);
+        let pushed_at = slot.pushed_at;
+        let payload = match (taking.auto_ack, &slot.payload) {
+            (false, Some(payload)) => Payload::clone(payload),
+            (true, Some(payload)) => {
+                let shared = (slot.settled_count + 1 < group_count).then(|| Payload::clone(payload));
+                let settled = ring.settle(pick.index, taking.group, group_count);
+                freed.add_payload(settled.as_ref());
+                shared.or(settled).unwrap_or_else(|| Payload::from([]))
+            }
+            (_, None) => unreachable!("a pick is a held message"),
+        };
+        Given { seq: pick.seq, delivery, attempts, pushed_at, payload }
+    }
+
+    /// A group is done with a message that was leased to it or awaits redelivery.
+    pub(crate) fn settle(&mut self, ring: RingIndex, seq: u64, group: GroupIndex, freed: &mut Freed) {
+        let group_count = self.groups.count();
+        let ring = self.rings.get_mut(ring);
+        self.groups.get_mut(group).forget_delivery(ring.cursor(group).and_then(|cursor| cursor.unsettled(seq)));
+        if let Some(index) = ring.find_held(seq) {
+            freed.add_payload(ring.settle(index, group, group_count).as_ref());
+        }
+    }
+
+    /// A leased message comes back to its group: awaits redelivery, or is dropped when its attempts are used up. Whether it was dropped.
+    pub(crate) fn take_back(&mut self, ring: RingIndex, seq: u64, group: GroupIndex, state: DeliveryState, ledger: &mut Ledger, freed: &mut Freed) -> bool {
+        let Some(delivered) = self.rings.get(ring).cursor(group).and_then(|cursor| cursor.unsettled(seq)).copied() else { return false };
+        if delivered.attempts >= self.options.attempts_max() {
+            self.settle(ring, seq, group, freed);
+            self.drops[DropCause::Retry as usize] += 1;
+            ledger.dropped[DropCause::Retry as usize] += 1;
+            return true;
+        }
+        self.give_back(ring, seq, group, delivered.delivery, delivered.attempts, state);
+        ledger.redelivered += 1;
+        false
+    }
+
+    /// `seq` awaits redelivery to its group, in its place, with so many deliveries and charged attempts behind it.
+    pub(crate) fn give_back(&mut self, ring: RingIndex, seq: u64, group: GroupIndex, delivery: u32, attempts: u32, state: DeliveryState) {
+        let cursor = self.rings.get_mut(ring).cursor_mut(group);
+        let group = self.groups.get_mut(group);
+        group.forget_delivery(cursor.unsettled(seq));
+        group.ready += 1;
+        cursor.make_ready(seq, delivery, attempts, state);
+    }
+
+    /// Takes the oldest message of a ring out, leased or not, and tells every group: payload bytes freed.
+    pub(crate) fn evict_first(&mut self, ring: RingIndex, cause: DropCause, ledger: &mut Ledger, freed: &mut Freed) {
+        let ring = self.rings.get_mut(ring);
+        let Some(seq) = ring.first().map(|slot| slot.seq) else { return };
+        let mut passed: SmallVec<[GroupIndex; 8]> = SmallVec::new();
+        for cursor in &mut ring.cursors {
+            passed.push(cursor.group);
+            let group = self.groups.get_mut(cursor.group);
+            if cursor.next > seq {
+                group.forget_delivery(cursor.unsettled(seq));
+                cursor.settle(seq);
+            } else {
+                cursor.next = seq + 1;
+                cursor.seen += 1;
+                group.miss(cause);
+            }
+        }
+        // A group without a cursor stands at the beginning: the message was ahead of it.
+        for (index, group) in self.groups.iter_mut() {
+            if !passed.contains(&index) {
+                group.miss(cause);
+            }
+        }
+        freed.add_payload(ring.free(0).as_ref());
+        self.drops[cause as usize] += 1;
+        ledger.dropped[cause as usize] += 1;
+    }
+
+    /// Drops everything a ring holds: messages dropped.
+    pub(crate) fn clear_ring(&mut self, ring: RingIndex, freed: &mut Freed) -> u64 {
+        let ring = self.rings.get_mut(ring);
+        let (messages, bytes) = ring.clear();
+        freed.messages += messages;
+        freed.bytes += bytes;
+        messages
+    }
+
+    /// Every group has seen everything: after all rings were cleared.
+    pub(crate) fn move_groups_to_end(&mut self) {
+        let appended = self.appended;
+        for (_, group) in self.groups.iter_mut() {
+            group.move_to_end(appended);
+        }
+    }
+
+    /// Moves a group's cursor in a ring past `seq`; held messages that it passes so are its to be given, as if returned unread.
+    pub(crate) fn pass_over(&mut self, ring: RingIndex, seq: u64, group: GroupIndex) {
+        let ring = self.rings.get_mut(ring);
+        let next = ring.cursor_mut(group).next;
+        let passed: Vec<u64> = ring.slots().filter(|slot| slot.payload.is_some() && (next..=seq).contains(&slot.seq)).map(|slot| slot.seq).collect();
+        let entry = self.groups.get_mut(group);
+        let cursor = ring.cursor_mut(group);
+        for passed in passed {
+            cursor.seen += 1;
+            entry.seen += 1;
+            entry.ready += 1;
+            cursor.make_ready(passed, 0, 0, DeliveryState::Returned);
+        }
+        cursor.next = cursor.next.max(seq + 1);
+    }
+
+    /// Books what a step freed.
+    pub(crate) fn release(&mut self, freed: Freed, ledger: &Ledger) {
+        if freed.messages == 0 {
+            return;
+        }
+        self.held -= freed.messages;
+        self.bytes -= freed.bytes;
+        self.counters.release(freed.messages, freed.bytes);
+        ledger.release_messages(self.tenant, freed);
+    }
+
+    /// Books what was evicted for a push: it stays charged to the counters until the push takes it over.
+    pub(crate) fn book_evicted(&mut self, freed: Freed) {
+        self.held -= freed.messages;
+        self.bytes -= freed.bytes;
+    }
+
+    /// The ring with the oldest message here.
+    pub(crate) fn oldest_head(&mut self) -> Option<RingIndex> {
+        let rings = &self.rings;
+        let heads = self.heads.get_or_insert_with(|| {
+            Box::new(rings.iter().filter_map(|(index, ring)| Some(Reverse((ring.first()?.seq, index)))).collect())
+        });
+        loop {
+            let Reverse((seq, ring)) = *heads.peek()?;
+            let first = rings.find_at(ring).and_then(Ring::first).map(|slot| slot.seq);
+            if first == Some(seq) {
+                return Some(ring);
+            }
+            heads.pop();
+            if let Some(first) = first {
+                heads.push(Reverse((first, ring)));
+            }
+        }
+    }
+
+    /// Parked pops of every group, here.
+    pub(crate) fn waiting_count(&self) -> u64 {
+        self.groups.iter().map(|(_, group)| u64::from(group.waiting)).sum()
+    }
+}
+
+/// A queue's groups. A removed one leaves its index free.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    cells: SmallVec<[Option<Group>; 1]>,
+    count: u32,
+    /// Those with a parked pop here, or with one on another core that asked to be told.
+    waiting: SmallVec<[GroupIndex; 4]>,
+}
+
+impl Groups {
+    pub(crate) fn count(&self) -> u32 {
+        self.count
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<GroupIndex> {
+        self.iter().find(|(_, group)| *group.name == *name).map(|(index, _)| index)
+    }
+
+    pub(crate) fn get(&self, index: GroupIndex) -> &Group {
+        self.cells[usize::from(index.0)].as_ref().unwrap_or_else(|| unreachable!("an index names a group"))
+    }
+
+    pub(crate) fn get_mut(&mut self, index: GroupIndex) -> &mut Group {
+        self.cells[usize::from(index.0)].as_mut().unwrap_or_else(|| unreachable!("an index names a group"))
+    }
+
+    /// The group of that index, if it still exists.
+    pub(crate) fn find_at(&self, index: GroupIndex) -> Option<&Group> {
+        self.cells.get(usize::from(index.0))?.as_ref()
+    }
+
+    pub(crate) fn find_at_mut(&mut self, index: GroupIndex) -> Option<&mut Group> {
+        self.cells.get_mut(usize::from(index.0))?.as_mut()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (GroupIndex, &Group)> {
+        self.cells.iter().enumerate().filter_map(|(index, cell)| Some((GroupIndex(index as u16), cell.as_ref()?)))
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (GroupIndex, &mut Group)> {
+        self.cells.iter_mut().enumerate().filter_map(|(index, cell)| Some((GroupIndex(index as u16), cell.as_mut()?)))
+    }
+
+    fn add(&mut self, group: Group) -> GroupIndex {
+        self.count += 1;
+        let index = match self.cells.iter().position(Option::is_none) {
+            Some(index) => index,
+            None => {
+                self.cells.push(None);
+                self.cells.len() - 1
+            }
+        };
+        self.cells[index] = Some(group);
+        GroupIndex(index as u16)
+    }
+
+    pub(crate) fn remove(&mut self, index: GroupIndex) {
+        if self.cells[usize::from(index.0)].take().is_some() {
+            self.count -= 1;
+            self.waiting.retain(|waiting| *waiting != index);
+        }
+    }
+
+    /// Those that want to hear of a new message.
+    pub(crate) fn waiting(&self) -> &[GroupIndex] {
+        &self.waiting
+    }
+
+    /// Keeps the list of those that want to hear true to `index`.
+    pub(crate) fn note_waiting(&mut self, index: GroupIndex) {
+        let wants = self.get(index).wants_to_hear();
+        match self.waiting.iter().position(|waiting| *waiting == index) {
+            Some(position) if !wants => {
+                self.waiting.swap_remove(position);
+            }
+            None if wants => self.waiting.push(index),
+            _ => {}
+        }
+    }
+}
+
+/// A queue's partitions on this shard. With one there is no index; with more they are found and walked by name.
+#[derive(Debug, Default)]
+pub(crate) struct Rings {
+    cells: Vec<Option<Ring>>,
+    free: Vec<u32>,
+    by_name: Option<Box<BTreeMap<Arc<str>, RingIndex>>>,
+}
+
+impl Rings {
+    pub(crate) fn count(&self) -> usize {
+        self.cells.len() - self.free.len()
+    }
+
+    pub(crate) fn find(&self, partition: &str) -> Option<RingIndex> {
+        match &self.by_name {
+            Some(names) => names.get(partition).copied(),
+            None => self.iter().find(|(_, ring)| *ring.partition == *partition).map(|(index, _)| index),
+        }
+    }
+
+    pub(crate) fn get(&self, index: RingIndex) -> &Ring {
+        self.cells[index.0 as usize].as_ref().unwrap_or_else(|| unreachable!("an index names a ring"))
+    }
+
+    pub(crate) fn get_mut(&mut self, index: RingIndex) -> &mut Ring {
+        self.cells[index.0 as usize].as_mut().unwrap_or_else(|| unreachable!("an index names a ring"))
+    }
+
+    /// The ring of that index, if it still exists.
+    pub(crate) fn find_at(&self, index: RingIndex) -> Option<&Ring> {
+        self.cells.get(index.0 as usize)?.as_ref()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (RingIndex, &Ring)> {
+        self.cells.iter().enumerate().filter_map(|(index, cell)| Some((RingIndex(index as u32), cell.as_ref()?)))
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (RingIndex, &mut Ring)> {
+        self.cells.iter_mut().enumerate().filter_map(|(index, cell)| Some((RingIndex(index as u32), cell.as_mut()?)))
+    }
+
+    pub(crate) fn indexes(&self) -> Vec<RingIndex> {
+        self.iter().map(|(index, _)| index).collect()
+    }
+
+    pub(crate) fn add(&mut self, ring: Ring) -> RingIndex {
+        let partition = Arc::clone(&ring.partition);
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.cells[index as usize] = Some(ring);
+                RingIndex(index)
+            }
+            None => {
+                if self.cells.is_empty() {
+                    self.cells.reserve_exact(1);
+                }
+                self.cells.push(Some(ring));
+                RingIndex((self.cells.len() - 1) as u32)
+            }
+        };
+        if self.by_name.is_none() && self.count() > 1 {
+            let names = self.iter().map(|(index, ring)| (Arc::clone(&ring.partition), index)).collect();
+            self.by_name = Some(Box::new(names));
+        } else if let Some(names) = &mut self.by_name {
+            names.insert(partition, index);
+        }
+        index
+    }
+
+    pub(crate) fn remove(&mut self, index: RingIndex) -> Option<Ring> {
+        let ring = self.cells[index.0 as usize].take()?;
+        self.free.push(index.0);
+        if let Some(names) = &mut self.by_name {
+            names.remove(&ring.partition);
+        }
+        if self.count() == 0 {
+            *self = Self::default();
+        }
+        Some(ring)
+    }
+
+    /// The ring whose name follows `partition`, the first one after the last; None: there is no ring.
+    pub(crate) fn following(&self, partition: Option<&str>) -> Option<RingIndex> {
+        let Some(names) = &self.by_name else { return self.iter().next().map(|(index, _)| index) };
+        let after = partition.and_then(|partition| names.range::<str, _>((Excluded(partition), Unbounded)).next());
+        after.or_else(|| names.first_key_value()).map(|(_, index)| *index)
+    }
+}

@@ -1,0 +1,28 @@
+//! The wire's two faces, pure: bytes in, requests out; facts in, bytes out. No I/O, no clock, no queue state.
+//!
+//! - [`route`]: the one table of routes, and which of them a method and path mean.
+//! - [`request`] and [`query`]: bodies and query parameters → borrowed requests, names and counts checked.
+//! - [`declaration`]: configure's body, and declared options → options in force.
+//! - [`id`]: message ids, to text and back.
+//! - [`answer`] and [`status`]: answers, appended to a connection's output.
+//! - [`merge`]: the parts that shards report → one listing, one depth.
+//! - [`error`]: every failure → status, code, prose, Retry-After, in one table.
+//!
+//! Invariants: a request that came out of here has valid names (1 to 512 bytes of UTF-8 without control characters) and counts within
+//! [`mayfly_shards`]' limits; a payload is a slice of the body, byte for byte; nothing recurses on what a client sent.
+
+pub mod answer;
+pub mod declaration;
+pub mod error;
+pub mod fault;
+pub mod id;
+mod json;
+pub mod merge;
+mod name;
+pub mod query;
+pub mod request;
+pub mod route;
+pub mod status;
+mod timestamp;
+
+pub use error::Failure;

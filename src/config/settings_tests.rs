@@ -1,0 +1,154 @@
+//! What was typed and what it means, as tables.
+
+use super::*;
+
+type Pairs<'a> = &'a [(&'a str, &'a str)];
+
+fn read(typed: Pairs<'_>, environment: Pairs<'_>) -> Result<Settings, Unreadable> {
+    let find = |pairs: Pairs<'_>, name: &str| pairs.iter().find(|(key, _)| *key == name).map(|(_, text)| OsString::from(text));
+    Settings::read(|flag| find(typed, flag), |name| find(environment, name))
+}
+
+fn line(typed: Pairs<'_>, environment: Pairs<'_>) -> String {
+    read(typed, environment).expect_err("unreadable").to_string()
+}
+
+#[test]
+fn flag_beats_environment_beats_default() {
+    let environment = [("MAYFLY_LEASE_S", "20"), ("QUEEN_EPHEMERAL_LEASE_S", "10")];
+    let lease = |typed, environment| read(typed, environment).map(|settings| settings.lease_seconds);
+    assert_eq!(lease(&[("lease-s", "40")], &environment), Ok(40));
+    assert_eq!(lease(&[], &environment), Ok(20));
+    assert_eq!(lease(&[], &environment[1..]), Ok(10));
+    assert_eq!(lease(&[], &[]), Ok(30));
+}
+
+#[test]
+fn an_empty_variable_is_unset_and_an_empty_flag_is_not() {
+    assert_eq!(read(&[], &[("QUEEN_EPHEMERAL_RATE", ""), ("PORT", ""), ("MAYFLY_LISTEN", "")]), Ok(Settings::default()));
+    assert_eq!(line(&[("rate", "")], &[]), "--rate: cannot read \"\"; expected a whole number of messages a second, 0 for unlimited");
+}
+
+#[test]
+fn every_published_name_is_read() {
+    let environment = [
+        ("QUEEN_EPHEMERAL_MAX_BYTES", "1000000"),
+        ("QUEEN_EPHEMERAL_QUEUE_MAX_BYTES", "1MiB"),
+        ("QUEEN_EPHEMERAL_QUEUE_MAX_LENGTH", "7"),
+        ("QUEEN_EPHEMERAL_LEASE_S", "9"),
+        ("QUEEN_EPHEMERAL_RETRY_LIMIT", "2"),
+        ("QUEEN_EPHEMERAL_IMPLICIT_IDLE_S", "1.5"),
+        ("QUEEN_EPHEMERAL_RATE", "5000"),
+        ("QUEEN_EPHEMERAL_BURST", "10001"),
+        ("QUEEN_MAX_BODY_BYTES", "1024"),
+        ("PORT", "7000"),
+        ("QUEEN_BIND_ADDR", "::1"),
+    ];
+    let settings = read(&[], &environment).expect("readable");
+    assert_eq!(settings.node_bytes_max, 1_000_000);
+    assert_eq!((settings.queue_bytes_max, settings.queue_length_max), (1 << 20, 7));
+    assert_eq!((settings.lease_seconds, settings.retry_limit), (9, 2));
+    assert_eq!(settings.implicit_idle, Duration::from_millis(1500));
+    assert_eq!(settings.rate(), Some(Rate { messages_per_second: 5000, burst_messages: 10_001 }));
+    assert_eq!(settings.body_bytes_max, 1024);
+    assert_eq!(settings.listen_address().to_string(), "[::1]:7000");
+}
+
+#[test]
+fn listen_beats_the_published_halves_and_they_are_then_not_even_read() {
+    let halves = [("PORT", "tcp://10.0.0.1:80"), ("QUEEN_BIND_ADDR", "10.0.0.1")];
+    let listen = |typed, environment| read(typed, environment).map(|settings| settings.listen_address().to_string());
+    assert_eq!(listen(&[("listen", "[::]:6632")], &halves), Ok("[::]:6632".to_owned()));
+    assert_eq!(listen(&[], &halves[1..]), Ok("10.0.0.1:6632".to_owned()));
+    assert_eq!(listen(&[], &[]), Ok("0.0.0.0:6632".to_owned()));
+    assert_eq!(line(&[], &halves), "PORT: cannot read \"tcp://10.0.0.1:80\"; expected a TCP port, 0 to 65535");
+}
+
+#[test]
+fn a_burst_without_a_rate_means_nothing_and_defaults_to_twice_the_rate() {
+    assert_eq!(read(&[("burst", "5")], &[]).map(|settings| settings.rate()), Ok(None));
+    let doubled = Some(Rate { messages_per_second: 10, burst_messages: 20 });
+    assert_eq!(read(&[("rate", "10")], &[]).map(|settings| settings.rate()), Ok(doubled));
+}
+
+#[test]
+fn what_cannot_be_read_is_one_line_naming_setting_text_and_expectation() {
+    for setting in SETTINGS {
+        let environment_name = setting.environment_name();
+        let text = "no\nsuch thing";
+        let by_flag = line(&[(setting.flag, text)], &[]);
+        let by_environment = line(&[], &[(&environment_name, text)]);
+        assert_eq!(by_flag, format!("--{}: cannot read \"no\\nsuch thing\"; expected {}", setting.flag, setting.expected));
+        assert_eq!(by_environment, format!("{environment_name}: cannot read \"no\\nsuch thing\"; expected {}", setting.expected));
+    }
+    let long = "x".repeat(10_000);
+    assert!(line(&[("log", &long)], &[]).len() < 200);
+}
+
+#[test]
+fn out_of_range_is_unreadable() {
+    let table: &[(&str, &[&str])] = &[
+        ("shards", &["0", "257", "-1", "1.5"]),
+        ("lease-s", &["0", "86401"]),
+        ("retry-limit", &["1001"]),
+        ("header-timeout", &["0", "-1"]),
+        ("max-body-bytes", &["0", "2GiB"]),
+        ("max-connections", &["0"]),
+        ("burst", &["0"]),
+        ("queue-max-length", &["0", "4294967296"]),
+        ("spin-us", &["1000001"]),
+    ];
+    for (flag, texts) in table {
+        for text in *texts {
+            assert!(line(&[(flag, text)], &[]).contains(flag), "{flag} {text}");
+        }
+    }
+}
+
+#[test]
+fn a_text_that_is_not_utf8_is_unreadable() {
+    use std::os::unix::ffi::OsStringExt as _;
+    let refused = Settings::read(|flag| (flag == "log").then(|| OsString::from_vec(vec![0xff])), |_| None);
+    assert!(refused.is_err_and(|unreadable| unreadable.name == "--log"));
+}
+
+#[test]
+fn the_help_shows_the_true_defaults() {
+    for setting in SETTINGS {
+        let mut settings = Settings::default();
+        let in_words = setting.default.contains(' ');
+        if !in_words && setting.flag != "listen" {
+            assert_eq!((setting.set)(&mut settings, setting.default), Some(()), "{}", setting.flag);
+        }
+        assert_eq!(settings, Settings::default(), "{}", setting.flag);
+    }
+}
+
+#[test]
+fn names_are_given_once() {
+    let mut names: Vec<String> = SETTINGS.iter().map(Setting::environment_name).collect();
+    names.extend(SETTINGS.iter().filter_map(|setting| setting.published.map(str::to_owned)));
+    let count = names.len();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), count);
+}
+
+#[test]
+fn the_readme_lists_every_setting_and_the_overheads() {
+    let readme = include_str!("../../README.md");
+    for setting in SETTINGS {
+        let published = setting.published.map(|name| format!(", `{name}`")).unwrap_or_default();
+        let (flag, value_name) = (setting.flag, setting.value_name.replace('|', "/"));
+        let row =
+            format!("| `--{flag} {value_name}` | `{}`{published} | {} | {} |", setting.environment_name(), setting.default, setting.help);
+        assert!(readme.contains(&row), "the README lacks this row:\n{row}");
+    }
+    let overheads = format!(
+        "{} bytes a message, {} a queue, {} a parked pop",
+        mayfly_shards::MESSAGE_OVERHEAD_BYTES,
+        mayfly_shards::QUEUE_OVERHEAD_BYTES,
+        mayfly_shards::WAITER_OVERHEAD_BYTES
+    );
+    assert!(readme.contains(&overheads), "{overheads}");
+}

@@ -1,0 +1,103 @@
+//! What the cores count, and its text for Prometheus.
+//!
+//! Every core writes its own line of numbers; whoever is asked adds them up. No number is labelled with a queue.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use mayfly_shards::{DropCause, ShardGauges};
+use prometheus_client::encoding::text;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+
+const CAUSES: usize = DropCause::ALL.len();
+
+/// One core's numbers, written by it alone.
+#[derive(Debug, Default)]
+struct CoreLine {
+    pushed: AtomicU64,
+    popped: AtomicU64,
+    acked: AtomicU64,
+    redelivered: AtomicU64,
+    stale: AtomicU64,
+    dropped: [AtomicU64; CAUSES],
+    queues: AtomicU64,
+    waiters: AtomicU64,
+    hops: AtomicU64,
+}
+
+/// The numbers of all cores.
+#[derive(Debug)]
+pub struct Gauges {
+    cores: Vec<CoreLine>,
+}
+
+impl Gauges {
+    /// Of a node of `core_count` cores.
+    #[must_use]
+    pub fn new(core_count: usize) -> Self {
+        Self { cores: (0..core_count).map(|_| CoreLine::default()).collect() }
+    }
+
+    /// Writes one core's numbers; `hops`: requests it sent to other cores.
+    pub fn publish(&self, core: usize, gauges: &ShardGauges, hops: u64) {
+        let line = &self.cores[core];
+        line.pushed.store(gauges.pushed, Relaxed);
+        line.popped.store(gauges.popped, Relaxed);
+        line.acked.store(gauges.acked, Relaxed);
+        line.redelivered.store(gauges.redelivered, Relaxed);
+        line.stale.store(gauges.stale, Relaxed);
+        for (cell, number) in line.dropped.iter().zip(gauges.dropped) {
+            cell.store(number, Relaxed);
+        }
+        line.queues.store(gauges.queues, Relaxed);
+        line.waiters.store(gauges.waiters, Relaxed);
+        line.hops.store(hops, Relaxed);
+    }
+
+    fn sum(&self, of: impl Fn(&CoreLine) -> &AtomicU64) -> u64 {
+        self.cores.iter().map(|line| of(line).load(Relaxed)).sum()
+    }
+}
+
+fn cause_name(cause: DropCause) -> &'static str {
+    match cause {
+        DropCause::Bounds => "bounds",
+        DropCause::Ttl => "ttl",
+        DropCause::Retry => "retry",
+        DropCause::Reset => "reset",
+        DropCause::Deleted => "deleted",
+        DropCause::GroupIdle => "group_idle",
+        DropCause::Abandoned => "abandoned",
+    }
+}
+
+/// The text of all metrics; `node_bytes` is what the node's bound is measured against.
+#[must_use]
+pub fn render(gauges: &Gauges, node_bytes: u64) -> String {
+    let mut registry = Registry::default();
+    let verbs = [
+        ("pushed", gauges.sum(|line| &line.pushed)),
+        ("popped", gauges.sum(|line| &line.popped)),
+        ("acked", gauges.sum(|line| &line.acked)),
+    ];
+    for (verb, count) in verbs {
+        let labelled = registry.sub_registry_with_label(("verb".into(), verb.into()));
+        labelled.register("queen_ephemeral_messages", "Messages by what was done to them", ConstCounter::new(count));
+    }
+    for cause in DropCause::ALL {
+        let count = gauges.sum(|line| &line.dropped[cause as usize]);
+        let labelled = registry.sub_registry_with_label(("cause".into(), cause_name(cause).into()));
+        labelled.register("queen_ephemeral_dropped", "Messages dropped, by cause", ConstCounter::new(count));
+    }
+    registry.register("queen_ephemeral_bytes", "Bytes held: payloads and fixed overheads", ConstGauge::new(node_bytes));
+    registry.register("queen_ephemeral_queues", "Queues, by the cores that have a part", ConstGauge::new(gauges.sum(|line| &line.queues)));
+    registry.register("mayfly_waiters", "Parked pops", ConstGauge::new(gauges.sum(|line| &line.waiters)));
+    registry.register("mayfly_redeliveries", "Messages given back for redelivery", ConstCounter::new(gauges.sum(|line| &line.redelivered)));
+    registry.register("mayfly_stale_acks", "Acks of an earlier delivery", ConstCounter::new(gauges.sum(|line| &line.stale)));
+    registry.register("mayfly_hops", "Requests handed to another core", ConstCounter::new(gauges.sum(|line| &line.hops)));
+    let mut out = String::new();
+    // Writing into a String cannot fail.
+    let _ = text::encode(&mut out, &registry);
+    out
+}

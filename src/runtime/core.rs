@@ -1,0 +1,372 @@
+//! One core's loop: completions, mail and deadlines in, answers out, sleep.
+//!
+//! Invariants, each turn: what the driver completed is told before mail is read and before anything due happens; everything the turn
+//! caused leaves with one submit and at most one wake a core; the executor gets a breath at least every 500 µs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, SystemTime};
+
+use mayfly_net::clock::Clock;
+use mayfly_net::deadlines::{Deadlines, NEVER};
+use mayfly_net::http::{self, CONTINUE, DateText, Decoded, Limits, Reader, Stage};
+use mayfly_net::ring::{ConnectionId, Connections, Driver, Event};
+use mayfly_shards::{NodeBudget, Options, Payload, Shard, ShardIndex, Time};
+
+use super::desk::{Clerk, Desk};
+use super::frame::Frame;
+use super::session::{Asked, STASH_BYTES_MAX};
+use crate::api::Failure;
+use crate::config::HttpConfig;
+use crate::metrics::Gauges;
+
+/// Pieces of mail read in one turn.
+const TURN_MAIL: usize = 256;
+/// A tick of the connections' deadlines.
+const TICK_NS: u64 = 50_000_000;
+const TICK_COUNT: usize = 2_048;
+/// How old the `date` of an answer may be.
+const DATE_NS: u64 = 500_000_000;
+/// A body that comes slower than this, after its grace, is given up: bytes a second.
+const BODY_BYTES_PER_SECOND_MIN: u64 = 1_024;
+/// How long a drain may take: what is being sent then is cut.
+const DRAIN_NS: u64 = 15_000_000_000;
+
+/// One core of the node: see the module.
+pub(super) struct Core {
+    pub(super) shard: Shard,
+    pub(super) desk: Desk,
+    pub(super) now: Time,
+    pub(super) shard_count: u16,
+    pub(super) queue_defaults: Options,
+    pub(super) budget: Arc<NodeBudget>,
+    pub(super) gauges: Arc<Gauges>,
+    pub(super) tickets_given: u32,
+    /// Commands sent to other cores.
+    pub(super) hops: u64,
+    /// Kept for its memory.
+    pub(super) payloads: Vec<Payload>,
+    clock: Clock,
+    limits: Limits,
+    http: HttpConfig,
+    deadlines: Deadlines,
+    due: Vec<u32>,
+    date_at: u64,
+    drain_until: Option<u64>,
+    is_stopping: Arc<AtomicBool>,
+    /// Kept for its memory.
+    mail: Vec<(usize, Frame)>,
+}
+
+impl Core {
+    #[expect(clippy::too_many_arguments, reason = "the parts of a core, made by `serve`")]
+    pub(super) fn new(
+        shard: Shard,
+        desk: Desk,
+        shard_count: u16,
+        queue_defaults: Options,
+        budget: Arc<NodeBudget>,
+        gauges: Arc<Gauges>,
+        clock: Clock,
+        http: HttpConfig,
+        is_stopping: Arc<AtomicBool>,
+    ) -> Self {
+        let limits = Limits { body_bytes: http.body_bytes_max, ..Limits::default() };
+        Self {
+            shard,
+            desk,
+            now: Time(clock.now_ns()),
+            shard_count,
+            queue_defaults,
+            budget,
+            gauges,
+            tickets_given: 0,
+            hops: 0,
+            payloads: Vec::new(),
+            clock,
+            limits,
+            http,
+            deadlines: Deadlines::new(TICK_NS, TICK_COUNT),
+            due: Vec::new(),
+            date_at: 0,
+            drain_until: None,
+            is_stopping,
+            mail: Vec::new(),
+        }
+    }
+
+    /// Runs until the node stops.
+    pub(super) async fn run(mut self, mut driver: Driver) {
+        loop {
+            self.now = Time(self.clock.now_ns());
+            self.refresh_date();
+            let turn = driver.turn(|connections, event| self.event(connections, event));
+            self.now = Time(self.clock.now_ns());
+            self.read_all_mail(driver.connections());
+            self.let_time_pass(driver.connections());
+            self.follow_stop(&mut driver);
+            self.desk.mesh.flush();
+            if self.is_done(&mut driver) {
+                break;
+            }
+            if turn.more {
+                driver.breathe().await;
+                continue;
+            }
+            self.publish_gauges();
+            let until = self.next_deadline();
+            let mesh = &self.desk.mesh;
+            let may_stop = self.drain_until.is_none();
+            let is_stopping = &self.is_stopping;
+            driver.sleep(until, || mesh.has_mail() || (may_stop && is_stopping.load(Relaxed))).await;
+        }
+        self.publish_gauges();
+    }
+
+    fn event(&mut self, connections: &mut Connections, event: Event<'_>) {
+        match event {
+            Event::Opened(id) => {
+                self.desk.sessions.open(id);
+                self.expect_within(id, self.http.idle_timeout);
+            }
+            Event::Received(id, bytes) => self.received(connections, id, bytes),
+            Event::HangUp(id) | Event::Finished(id) => self.finished(connections, id),
+            Event::Failed(id) => self.lost(connections, id),
+            Event::Sent { id, offset } => {
+                if let Some(session) = self.desk.sessions.get(id) {
+                    session.note_sent(offset);
+                }
+            }
+            Event::Closed { id, sent } => self.closed(connections, id, sent),
+            Event::Woken => {}
+        }
+        self.go_on(connections);
+    }
+
+    fn received(&mut self, connections: &mut Connections, id: ConnectionId, bytes: &[u8]) {
+        let Some(session) = self.desk.sessions.get(id) else { return };
+        if session.is_closing {
+            return;
+        }
+        if session.pending.is_none() && session.stash.is_empty() {
+            return self.read(connections, id, bytes);
+        }
+        session.stash.extend_from_slice(bytes);
+        if session.stash.len() > STASH_BYTES_MAX && !session.is_paused {
+            session.is_paused = true;
+            connections.pause(id);
+        }
+    }
+
+    /// Reads requests until one has to wait or the input is used up.
+    fn read(&mut self, connections: &mut Connections, id: ConnectionId, mut input: &[u8]) {
+        let Some(session) = self.desk.sessions.get(id) else { return };
+        let mut reader = std::mem::take(&mut session.reader);
+        self.note_progress(id, &reader, input.len());
+        self.desk.reading = Some(id);
+        loop {
+            match reader.decode(&mut input, &self.limits) {
+                Decoded::Incomplete => break,
+                Decoded::Continue => {
+                    if let Some(output) = connections.output(id) {
+                        output.buffer().extend_from_slice(CONTINUE);
+                    }
+                }
+                Decoded::Request(request) => self.request(connections, id, &request),
+                Decoded::Refused(refused) => {
+                    let delivery = match &refused {
+                        http::Refused::BodyTooLarge(head) => http::Delivery::of(head).closing(),
+                        _ => http::Delivery::REFUSAL,
+                    };
+                    self.clerk(connections).fail(id, delivery, &refused.into());
+                }
+            }
+            let Some(session) = self.desk.sessions.get(id) else { break };
+            if session.is_closing || session.pending.is_some() {
+                reader.release();
+                if !session.is_closing {
+                    session.stash.extend_from_slice(input);
+                }
+                break;
+            }
+        }
+        self.desk.reading = None;
+        self.expect_next(id, &reader);
+        if let Some(session) = self.desk.sessions.get(id) {
+            session.reader = reader;
+        }
+    }
+
+    /// Connections whose answer came go on with what they had received meanwhile.
+    pub(super) fn go_on(&mut self, connections: &mut Connections) {
+        while let Some(id) = self.desk.answered.pop() {
+            let Some(session) = self.desk.sessions.get(id) else { continue };
+            if session.pending.is_some() || session.is_closing {
+                continue;
+            }
+            let stash = std::mem::take(&mut session.stash);
+            if std::mem::take(&mut session.is_paused) {
+                connections.resume(id);
+            }
+            self.read(connections, id, &stash);
+            let Some(session) = self.desk.sessions.get(id) else { continue };
+            if session.is_finished && session.pending.is_none() && !session.is_closing {
+                self.close(connections, id);
+            }
+        }
+    }
+
+    /// The client sent its last byte. A request that is being carried out is answered; a parked pop is given up.
+    fn finished(&mut self, connections: &mut Connections, id: ConnectionId) {
+        let Some(session) = self.desk.sessions.get(id) else { return };
+        session.is_finished = true;
+        let is_carried_out = session.pending.as_ref().is_some_and(|pending| !matches!(pending.asked, Asked::Pop { .. }));
+        if !session.is_closing && !is_carried_out {
+            self.cancel_pop(connections, id);
+            self.close(connections, id);
+        }
+    }
+
+    /// The connection is dead: nothing can be sent any more.
+    fn lost(&mut self, connections: &mut Connections, id: ConnectionId) {
+        self.cancel_pop(connections, id);
+        if let Some(session) = self.desk.sessions.get(id) {
+            session.is_closing = true;
+        }
+    }
+
+    /// Nothing more is read from a connection; it closes when its output was sent.
+    fn close(&mut self, connections: &mut Connections, id: ConnectionId) {
+        if let Some(session) = self.desk.sessions.get(id) {
+            session.is_closing = true;
+            connections.close(id);
+        }
+    }
+
+    fn closed(&mut self, connections: &mut Connections, id: ConnectionId, sent: u64) {
+        self.cancel_pop(connections, id);
+        self.deadlines.clear(id.slot());
+        if let Some(mut session) = self.desk.sessions.close(id) {
+            self.desk.returns.extend(session.take_unsent(sent));
+        }
+        self.settle_returns(connections);
+    }
+
+    fn read_all_mail(&mut self, connections: &mut Connections) {
+        let mut mail = std::mem::take(&mut self.mail);
+        self.desk.mesh.receive(TURN_MAIL, |from, frame| mail.push((from, frame)));
+        for (from, frame) in mail.drain(..) {
+            self.read_mail(connections, ShardIndex(from as u16), frame);
+            self.go_on(connections);
+        }
+        self.mail = mail;
+    }
+
+    fn let_time_pass(&mut self, connections: &mut Connections) {
+        let now = self.now;
+        if self.shard.next_deadline().is_some_and(|at| at <= now) {
+            self.shard.expire(now, &mut Clerk { desk: &mut self.desk, connections });
+            self.settle_returns(connections);
+            self.go_on(connections);
+        }
+        if self.deadlines.next_at().is_some_and(|at| at <= now.0) {
+            let mut due = std::mem::take(&mut self.due);
+            self.deadlines.expire(now.0, &mut due);
+            for slot in due.drain(..) {
+                self.connection_due(connections, slot as usize);
+            }
+            self.due = due;
+        }
+    }
+
+    /// A connection stayed idle, or a request did not come on, for too long.
+    fn connection_due(&mut self, connections: &mut Connections, slot: usize) {
+        let Some(id) = self.desk.sessions.at(slot) else { return };
+        let Some(session) = self.desk.sessions.get(id) else { return };
+        if session.pending.is_some() || session.is_closing {
+            return;
+        }
+        if session.reader.stage() == Stage::Idle {
+            self.close(connections, id);
+        } else {
+            self.clerk(connections).fail(id, http::Delivery::REFUSAL, &Failure::RequestTimeout);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<u64> {
+        let shard = self.shard.next_deadline().map(|at| at.0);
+        [shard, self.deadlines.next_at(), self.drain_until].into_iter().flatten().min()
+    }
+
+    /// Notes when the request that `received` bytes belong to began.
+    fn note_progress(&mut self, id: ConnectionId, reader: &Reader, received: usize) {
+        let now = self.now.0;
+        if let Some(session) = self.desk.sessions.get(id) {
+            if reader.stage() == Stage::Idle {
+                session.request_began_at = now;
+                session.request_bytes = 0;
+            }
+            session.request_bytes += received as u64;
+        }
+    }
+
+    /// Sets the deadline for what a connection has to do next.
+    fn expect_next(&mut self, id: ConnectionId, reader: &Reader) {
+        let Some(session) = self.desk.sessions.get(id) else { return };
+        if session.pending.is_some() || session.is_closing {
+            return self.deadlines.clear(id.slot());
+        }
+        let grace_ns = self.http.header_timeout.as_nanos() as u64;
+        match reader.stage() {
+            Stage::Idle | Stage::Ended => self.expect_within(id, self.http.idle_timeout),
+            Stage::Head => self.deadlines.set(id.slot(), session.request_began_at + grace_ns),
+            Stage::Body => {
+                let earned_ns = session.request_bytes.saturating_mul(1_000_000_000 / BODY_BYTES_PER_SECOND_MIN);
+                self.deadlines.set(id.slot(), session.request_began_at + grace_ns + earned_ns);
+            }
+        }
+    }
+
+    fn expect_within(&mut self, id: ConnectionId, timeout: Option<Duration>) {
+        let due_at = timeout.map_or(NEVER, |timeout| self.now.0 + timeout.as_nanos() as u64);
+        self.deadlines.set(id.slot(), due_at);
+    }
+
+    fn refresh_date(&mut self) {
+        if self.now.0 >= self.date_at + DATE_NS {
+            self.date_at = self.now.0;
+            self.desk.date = DateText::new(SystemTime::now());
+        }
+    }
+
+    /// Writes this core's gauges where any core can read them.
+    pub(super) fn publish_gauges(&mut self) {
+        self.desk.node_bytes = self.budget.bytes.used();
+        self.gauges.publish(usize::from(self.desk.core.0), &self.shard.gauges(), self.hops);
+    }
+
+    /// Begins the drain when the node was told to stop: no new connections, parked pops are sent away.
+    fn follow_stop(&mut self, driver: &mut Driver) {
+        if self.drain_until.is_some() || !self.is_stopping.load(Relaxed) {
+            return;
+        }
+        self.drain_until = Some(self.now.0 + DRAIN_NS);
+        self.desk.is_draining = true;
+        driver.stop_accepting();
+        for id in self.desk.sessions.ids() {
+            if let Some(delivery) = self.cancel_pop(driver.connections(), id) {
+                self.clerk(driver.connections()).fail(id, delivery, &Failure::OwnerMoved);
+            }
+            let Some(session) = self.desk.sessions.get(id) else { continue };
+            if session.pending.is_none() && session.reader.stage() == Stage::Idle && !session.is_closing {
+                self.close(driver.connections(), id);
+            }
+        }
+    }
+
+    /// Whether the drain has ended.
+    fn is_done(&mut self, driver: &mut Driver) -> bool {
+        let Some(until) = self.drain_until else { return false };
+        driver.connections().open_count() == 0 || until <= self.now.0
+    }
+}

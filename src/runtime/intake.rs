@@ -1,0 +1,292 @@
+//! One request: route, parse, place, and give it to the shard that owns what it names.
+
+use mayfly_net::http::{self, Request, Status};
+use mayfly_net::ring::{ConnectionId, Connections};
+use mayfly_shards::{AckItem, Command, Outcome, Payload, ShardIndex, Tenant, Ticket, home_shard, shard_of};
+
+use super::core::Core;
+use super::desk::Clerk;
+use super::frame::Frame;
+use super::gather::{Gather, SpelledIds, Wanted};
+use super::session::{Asked, Pending, ticket};
+use crate::api::declaration::{self, OptionDefaults};
+use crate::api::request::{self, AckRequest};
+use crate::api::route::{Found, Route};
+use crate::api::{Failure, answer, query, route};
+use crate::metrics;
+
+/// Who asks: a fixed default until identities come in here.
+fn identify(_head: &http::Head<'_>) -> Tenant {
+    Tenant::DEFAULT
+}
+
+impl Core {
+    /// Answers a whole request, or makes it the connection's pending one.
+    pub(super) fn request(&mut self, connections: &mut Connections, id: ConnectionId, request: &Request<'_>) {
+        let delivery = http::Delivery::of(&request.head);
+        let outcome = match route::find(request.head.method, request.head.path) {
+            Ok(found) => self.routed(connections, id, delivery, found, request),
+            Err(missed) => Err(missed.into()),
+        };
+        if let Err(failure) = outcome {
+            self.clerk(connections).fail(id, delivery, &failure);
+        }
+        self.settle_returns(connections);
+    }
+
+    fn routed(
+        &mut self,
+        connections: &mut Connections,
+        id: ConnectionId,
+        delivery: http::Delivery,
+        found: Found<'_>,
+        request: &Request<'_>,
+    ) -> Result<(), Failure> {
+        let tenant = identify(&request.head);
+        let params = request.head.query.unwrap_or_default();
+        let asking = Asking { connections, id, delivery, tenant };
+        match found.endpoint.route {
+            Route::Push => self.push(asking, request.body),
+            Route::Pop => self.pop(asking, params),
+            Route::Ack => self.ack(asking, request.body),
+            Route::Configure => self.configure(asking, request.body),
+            Route::Reset => self.reset(asking, request.body),
+            Route::Delete => self.delete(asking, found.segment, params),
+            Route::Queues => self.list(asking, params),
+            Route::Depth => self.depth(asking, found.segment.unwrap_or_default(), params),
+            Route::Health => self.say(asking, Status::Ok, br#"{"status":"alive"}"#),
+            Route::Ready if self.desk.is_draining => self.say(asking, Status::ServiceUnavailable, br#"{"status":"draining"}"#),
+            Route::Ready => self.say(asking, Status::Ok, br#"{"status":"ready"}"#),
+            Route::Metrics => {
+                self.publish_gauges();
+                let text = metrics::render(&self.gauges, self.desk.node_bytes);
+                let head = http::Answer { content_type: http::ContentType::Metrics, ..http::Answer::json(Status::Ok) };
+                self.clerk(asking.connections).respond(id, delivery, &head, |out| out.extend_from_slice(text.as_bytes()));
+                Ok(())
+            }
+            Route::Index => self.say(asking, Status::Ok, concat!(r#"{"name":"mayfly","version":""#, env!("CARGO_PKG_VERSION"), r#""}"#).as_bytes()),
+        }
+    }
+
+    fn say(&mut self, asking: Asking<'_>, status: Status, body: &[u8]) -> Result<(), Failure> {
+        self.clerk(asking.connections).respond(asking.id, asking.delivery, &http::Answer::json(status), |out| out.extend_from_slice(body));
+        Ok(())
+    }
+
+    /// Makes this the connection's pending request.
+    fn await_answer(&mut self, asking: &Asking<'_>, asked: Asked) -> Ticket {
+        self.tickets_given = self.tickets_given.wrapping_add(1);
+        let ticket = ticket(self.desk.core, asking.id.slot(), self.tickets_given);
+        if let Some(session) = self.desk.sessions.get(asking.id) {
+            session.pending = Some(Pending { ticket, delivery: asking.delivery, asked });
+        }
+        ticket
+    }
+
+    /// Gives a command to its shard: here at once, elsewhere by mail.
+    fn give(&mut self, connections: &mut Connections, shard: ShardIndex, ticket: Ticket, command: Command<'_>) {
+        if shard == self.desk.core {
+            let now = self.now;
+            self.shard.step(now, ticket, command, &mut Clerk { desk: &mut self.desk, connections });
+        } else {
+            self.hops += 1;
+            self.desk.mesh.send(usize::from(shard.0), Frame::Request { ticket, command: Box::new(command.into_owned()) });
+        }
+    }
+
+    fn push(&mut self, asking: Asking<'_>, body: &[u8]) -> Result<(), Failure> {
+        let mut payloads = std::mem::take(&mut self.payloads);
+        payloads.clear();
+        let push = request::push(body, |text| payloads.push(Payload::from(text)))?;
+        if payloads.is_empty() {
+            let head = http::Answer::json(Status::Created);
+            self.clerk(asking.connections).respond(asking.id, asking.delivery, &head, |out| answer::pushed(out, 0));
+            return Ok(());
+        }
+        let ticket = self.await_answer(&asking, Asked::Push);
+        let shard = shard_of(asking.tenant, &push.queue, &push.partition, self.shard_count);
+        let command = Command::Push { tenant: asking.tenant, queue: &push.queue, partition: &push.partition, payloads: &mut payloads };
+        self.give(asking.connections, shard, ticket, command);
+        self.payloads = payloads;
+        Ok(())
+    }
+
+    fn pop(&mut self, asking: Asking<'_>, params: &[u8]) -> Result<(), Failure> {
+        let pop = query::pop(params)?;
+        let tenant = asking.tenant;
+        let shard = match &pop.partition {
+            Some(partition) => shard_of(tenant, &pop.queue, partition, self.shard_count),
+            None => home_shard(tenant, &pop.queue, self.shard_count),
+        };
+        if self.desk.is_draining && pop.wait.is_some() {
+            return Err(Failure::OwnerMoved);
+        }
+        let ticket = self.await_answer(&asking, Asked::Pop { shard });
+        let command = Command::Pop {
+            tenant,
+            queue: &pop.queue,
+            partition: pop.partition.as_deref(),
+            group: &pop.group,
+            batch: pop.batch,
+            wait_until: pop.wait.map(|wait| self.now + wait),
+            auto_ack: pop.auto_ack,
+        };
+        self.give(asking.connections, shard, ticket, command);
+        Ok(())
+    }
+
+    fn ack(&mut self, asking: Asking<'_>, body: &[u8]) -> Result<(), Failure> {
+        let AckRequest { queue, group, acks } = request::ack(body)?;
+        let incarnation = self.desk.incarnation.number;
+        let mut ids = SpelledIds::default();
+        let mut outcomes = Vec::with_capacity(acks.len());
+        let mut by_shard: Vec<(ShardIndex, Vec<AckItem<'_>>)> = Vec::new();
+        for (index, ack) in acks.iter().enumerate() {
+            ids.push(ack.spelled_id);
+            let Some(id) = &ack.id else {
+                outcomes.push(Outcome::Unknown);
+                continue;
+            };
+            // An id of another incarnation is stale, whatever else it says.
+            outcomes.push(if id.incarnation == incarnation { Outcome::Unknown } else { Outcome::Stale });
+            if id.incarnation != incarnation {
+                continue;
+            }
+            let item = AckItem { index: index as u32, partition: &id.partition, seq: id.seq, delivery: id.delivery, verdict: ack.verdict };
+            let shard = shard_of(asking.tenant, &queue, &id.partition, self.shard_count);
+            match by_shard.iter_mut().find(|(of, _)| *of == shard) {
+                Some((_, items)) => items.push(item),
+                None => by_shard.push((shard, vec![item])),
+            }
+        }
+        if by_shard.is_empty() {
+            let home = home_shard(asking.tenant, &queue, self.shard_count);
+            by_shard.push((home, Vec::new()));
+        }
+        let gather = Gather::new(Wanted::Ack { ids, outcomes }, by_shard.len());
+        let ticket = self.await_answer(&asking, Asked::Gathered(Box::new(gather)));
+        for (shard, items) in by_shard {
+            let command = Command::Ack { tenant: asking.tenant, queue: &queue, group: &group, items: &items };
+            self.give(asking.connections, shard, ticket, command);
+        }
+        Ok(())
+    }
+
+    fn configure(&mut self, asking: Asking<'_>, body: &[u8]) -> Result<(), Failure> {
+        let configure = declaration::configure(body)?;
+        let defaults = &self.queue_defaults;
+        let options = configure.declared.in_force(&OptionDefaults {
+            queue_max_bytes: defaults.max_bytes,
+            queue_max_length: defaults.max_length,
+            lease_seconds: defaults.lease_seconds,
+            retry_limit: defaults.retry_limit,
+        });
+        let asked = Asked::Configure { queue: (&*configure.queue).into(), options_text: configure.options_text.into() };
+        let ticket = self.await_answer(&asking, asked);
+        let shard = home_shard(asking.tenant, &configure.queue, self.shard_count);
+        self.give(asking.connections, shard, ticket, Command::Configure { tenant: asking.tenant, queue: &configure.queue, options });
+        Ok(())
+    }
+
+    fn reset(&mut self, asking: Asking<'_>, body: &[u8]) -> Result<(), Failure> {
+        let queue = request::reset(body)?;
+        let ticket = self.await_answer(&asking, Asked::Reset { queue: (&*queue).into() });
+        let shard = home_shard(asking.tenant, &queue, self.shard_count);
+        self.give(asking.connections, shard, ticket, Command::Reset { tenant: asking.tenant, queue: &queue });
+        Ok(())
+    }
+
+    fn delete(&mut self, asking: Asking<'_>, segment: Option<&[u8]>, params: &[u8]) -> Result<(), Failure> {
+        let queue = query::delete(segment, params)?;
+        let ticket = self.await_answer(&asking, Asked::Delete { queue: (&*queue).into() });
+        let shard = home_shard(asking.tenant, &queue, self.shard_count);
+        self.give(asking.connections, shard, ticket, Command::Delete { tenant: asking.tenant, queue: &queue });
+        Ok(())
+    }
+
+    fn list(&mut self, asking: Asking<'_>, params: &[u8]) -> Result<(), Failure> {
+        let list = query::queues(params)?;
+        let ticket = self.gather_all(&asking, Wanted::List { limit: list.limit });
+        for shard in self.shards() {
+            let command = Command::List { tenant: asking.tenant, prefix: &list.prefix, after: &list.after, limit: list.limit };
+            self.give(asking.connections, shard, ticket, command);
+        }
+        Ok(())
+    }
+
+    fn depth(&mut self, asking: Asking<'_>, segment: &[u8], params: &[u8]) -> Result<(), Failure> {
+        let depth = query::depth(segment, params)?;
+        let wanted = Wanted::Depth { queue: (&*depth.queue).into(), group: depth.group.as_deref().map(Box::from) };
+        let ticket = self.gather_all(&asking, wanted);
+        for shard in self.shards() {
+            let command = Command::Depth { tenant: asking.tenant, queue: &depth.queue, group: depth.group.as_deref() };
+            self.give(asking.connections, shard, ticket, command);
+        }
+        Ok(())
+    }
+
+    fn gather_all(&mut self, asking: &Asking<'_>, wanted: Wanted) -> Ticket {
+        self.desk.node_bytes = self.budget.bytes.used();
+        let gather = Gather::new(wanted, usize::from(self.shard_count));
+        self.await_answer(asking, Asked::Gathered(Box::new(gather)))
+    }
+
+    fn shards(&self) -> impl Iterator<Item = ShardIndex> + use<> {
+        (0..self.shard_count).map(ShardIndex)
+    }
+
+    /// Mail from another core.
+    pub(super) fn read_mail(&mut self, connections: &mut Connections, from: ShardIndex, frame: Frame) {
+        let now = self.now;
+        let Self { shard, desk, .. } = self;
+        let mut clerk = Clerk { desk, connections };
+        match frame {
+            Frame::Request { ticket, command } => command.lend(|command| shard.step(now, ticket, command, &mut clerk)),
+            Frame::Answer { ticket, answer } => clerk.answer_from_afar(ticket, answer),
+            Frame::Delivered { ticket, body, receipts } => clerk.deliver_here(ticket, &body, receipts),
+            Frame::Cancel { ticket } => shard.cancel(now, ticket, &mut clerk),
+            Frame::Undeliver { receipt, how } => shard.undeliver(now, receipt, how, &mut clerk),
+            Frame::Letter(letter) => shard.receive(now, from, letter, &mut clerk),
+        }
+        self.settle_returns(connections);
+    }
+
+    /// Gives deliveries that reached nobody back to their shards.
+    pub(super) fn settle_returns(&mut self, connections: &mut Connections) {
+        while let Some((receipt, how)) = self.desk.returns.pop() {
+            if receipt.shard == self.desk.core {
+                let now = self.now;
+                self.shard.undeliver(now, receipt, how, &mut Clerk { desk: &mut self.desk, connections });
+            } else {
+                self.desk.mesh.send(usize::from(receipt.shard.0), Frame::Undeliver { receipt, how });
+            }
+        }
+    }
+
+    /// The pop of a connection is given up, and its shard forgets it. How it would have been answered, if there was one.
+    pub(super) fn cancel_pop(&mut self, connections: &mut Connections, id: ConnectionId) -> Option<http::Delivery> {
+        let session = self.desk.sessions.get(id)?;
+        let pending = session.pending.take_if(|pending| matches!(pending.asked, Asked::Pop { .. }))?;
+        let Pending { ticket, delivery, asked: Asked::Pop { shard } } = pending else { return None };
+        if shard == self.desk.core {
+            let now = self.now;
+            self.shard.cancel(now, ticket, &mut Clerk { desk: &mut self.desk, connections });
+            self.settle_returns(connections);
+        } else {
+            self.desk.mesh.send(usize::from(shard.0), Frame::Cancel { ticket });
+        }
+        Some(delivery)
+    }
+
+    pub(super) fn clerk<'a>(&'a mut self, connections: &'a mut Connections) -> Clerk<'a> {
+        Clerk { desk: &mut self.desk, connections }
+    }
+}
+
+/// A request's connection and how it is answered.
+struct Asking<'a> {
+    connections: &'a mut Connections,
+    id: ConnectionId,
+    delivery: http::Delivery,
+    tenant: Tenant,
+}

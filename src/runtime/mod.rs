@@ -1,0 +1,252 @@
+//! A running node: one executor a core, each with its listener, its connections and its shard, and mail between them.
+//!
+//! `serve` sets everything up, says that the node serves, and waits for the signal to stop. A core that dies takes the node with it: what
+//! it held is gone, and a node that answers for half of its queues would hide that.
+
+mod core;
+mod desk;
+mod frame;
+mod gather;
+mod intake;
+mod session;
+
+use std::os::fd::OwnedFd;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use futures_lite::FutureExt as _;
+use glommio::{LocalExecutorBuilder, Placement};
+use mayfly_net::clock::Clock;
+use mayfly_net::listener;
+use mayfly_net::mesh::{Mesh, Waker};
+use mayfly_net::ring::{Driver, DriverConfig};
+use mayfly_shards::{NodeBudget, Rate, Shard, ShardConfig, ShardIndex, Span, TenantBudget};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use self::core::Core;
+use self::desk::Desk;
+use self::frame::Frame;
+use crate::api::id::Incarnation;
+use crate::banner;
+use crate::config::Config;
+use crate::metrics::Gauges;
+use crate::start_error::StartError;
+
+/// Mail a lane between two cores holds before it waits with its sender.
+const LANE_CAPACITY: usize = 1_024;
+/// Ring entries of an executor: it only sleeps, and moves no bytes.
+const EXECUTOR_RING_DEPTH: usize = 128;
+
+/// What every core of a node shares.
+#[derive(Clone)]
+struct Node {
+    config: Arc<Config>,
+    clock: Clock,
+    budget: Arc<NodeBudget>,
+    gauges: Arc<Gauges>,
+    incarnation: Incarnation,
+    hash_seed: u64,
+    is_stopping: Arc<AtomicBool>,
+}
+
+/// Runs a node until it was told to stop and has drained.
+///
+/// # Errors
+/// What kept it from starting, or which core failed.
+pub fn serve(config: Config) -> Result<(), StartError> {
+    let core_count = config.cores.shard_count;
+    let node = Node::new(config);
+    let ends = Mesh::of_cores(core_count, LANE_CAPACITY).map_err(|error| core_error(0, &error))?;
+    let wakers: Vec<Arc<Waker>> = ends.iter().map(Mesh::waker).collect();
+    let (report, reports) = mpsc::channel();
+    let mut threads = Vec::new();
+    let mut hand_over = Vec::new();
+    for (index, mesh) in ends.into_iter().enumerate() {
+        let (give, take) = mpsc::channel();
+        hand_over.push(give);
+        threads.push(start_core(node.clone(), index, mesh, take, report.clone()));
+    }
+    drop(report);
+    // Cores are warm before the port is open: the first sleep of an executor takes milliseconds.
+    expect_all(&reports, core_count)?;
+    let listeners = listen(&node.config)?;
+    let address = listener::local_address(&listeners[0]).unwrap_or(node.config.listen);
+    follow_signals(&node, wakers)?;
+    for (give, listener) in hand_over.into_iter().zip(listeners) {
+        // A core that is gone says so below.
+        let _ = give.send(listener);
+    }
+    expect_all(&reports, core_count)?;
+    banner::log_serving(&node.config, address, 0, node.incarnation.number);
+    for (index, thread) in threads.into_iter().enumerate() {
+        let ended = thread.join().unwrap_or_else(|_| Err("it panicked".to_owned()));
+        ended.map_err(|cause| StartError::Core { shard_index: index, cause })?;
+    }
+    log::info!("mayfly stopped");
+    Ok(())
+}
+
+impl Node {
+    fn new(config: Config) -> Self {
+        let rate = config.rate.map_or(Rate::unlimited(), |rate| Rate::new(rate.messages_per_second, rate.burst_messages));
+        Self {
+            budget: Arc::new(NodeBudget::new(config.node_bytes_max, TenantBudget::with_rate(rate))),
+            gauges: Arc::new(Gauges::new(config.cores.shard_count)),
+            clock: Clock::start(),
+            incarnation: Incarnation::new(random()),
+            hash_seed: random(),
+            is_stopping: Arc::new(AtomicBool::new(false)),
+            config: Arc::new(config),
+        }
+    }
+
+    fn shard(&self, index: ShardIndex) -> Shard {
+        let config = &self.config;
+        let or_never = |span: Option<Span>| span.unwrap_or(Span(0));
+        Shard::new(ShardConfig {
+            index,
+            shard_count: config.cores.shard_count as u16,
+            default_options: config.queue_defaults,
+            implicit_idle: or_never(config.implicit_idle),
+            abandoned: or_never(config.abandoned),
+            group_idle: or_never(config.group_idle),
+            budget: Arc::clone(&self.budget),
+            hash_seed: self.hash_seed,
+        })
+    }
+
+    fn core(&self, index: usize, mesh: Mesh<Frame>) -> Core {
+        let shard_index = ShardIndex(index as u16);
+        let desk = Desk::new(shard_index, mesh, self.incarnation);
+        let config = &self.config;
+        Core::new(
+            self.shard(shard_index),
+            desk,
+            config.cores.shard_count as u16,
+            config.queue_defaults,
+            Arc::clone(&self.budget),
+            Arc::clone(&self.gauges),
+            self.clock,
+            config.http,
+            Arc::clone(&self.is_stopping),
+        )
+    }
+
+    fn driver_config(&self, waker: Arc<Waker>) -> DriverConfig {
+        let config = &self.config;
+        let connections_max = config.http.connections_max.div_ceil(config.cores.shard_count as u64);
+        DriverConfig {
+            spin: config.spin,
+            connections_max: usize::try_from(connections_max).unwrap_or(usize::MAX),
+            ..DriverConfig::new(self.clock, waker)
+        }
+    }
+}
+
+/// A random number of the operating system.
+fn random() -> u64 {
+    getrandom::u64().unwrap_or_else(|error| {
+        // Without randomness ids could repeat over restarts.
+        unreachable!("the kernel refuses random numbers: {error}")
+    })
+}
+
+fn listen(config: &Config) -> Result<Vec<OwnedFd>, StartError> {
+    listener::listen(config.listen, config.cores.shard_count).map_err(|error| StartError::Listen { address: config.listen, error })
+}
+
+fn core_error(shard_index: usize, cause: &dyn std::fmt::Display) -> StartError {
+    StartError::Core { shard_index, cause: cause.to_string() }
+}
+
+/// What a core says on its way up: Ok when it is warm, and again when it accepts.
+type Report = Result<(), (usize, String)>;
+
+fn expect_all(reports: &mpsc::Receiver<Report>, core_count: usize) -> Result<(), StartError> {
+    for _ in 0..core_count {
+        match reports.recv() {
+            Ok(Ok(())) => {}
+            Ok(Err((index, cause))) => return Err(core_error(index, &cause)),
+            Err(_) => return Err(core_error(0, &"its thread ended before it served")),
+        }
+    }
+    Ok(())
+}
+
+/// Starts the thread of one core.
+fn start_core(
+    node: Node,
+    index: usize,
+    mesh: Mesh<Frame>,
+    listener: mpsc::Receiver<OwnedFd>,
+    report: mpsc::Sender<Report>,
+) -> thread::JoinHandle<Result<(), String>> {
+    thread::spawn(move || {
+        let placement = node.config.cores.pinned_cpu(index).map_or(Placement::Unbound, Placement::Fixed);
+        let builder = LocalExecutorBuilder::new(placement).name(&format!("mayfly-{index}")).io_memory(0).ring_depth(EXECUTOR_RING_DEPTH);
+        let executor = match builder.make() {
+            Ok(executor) => executor,
+            Err(error) => {
+                let _ = report.send(Err((index, error.to_string())));
+                return Err(error.to_string());
+            }
+        };
+        executor.run(async move {
+            let core = AssertUnwindSafe(run_core(&node, index, mesh, &listener, &report));
+            match core.catch_unwind().await {
+                Ok(ended) => ended,
+                Err(_) => {
+                    log::error!(core = index; "a core failed; the node stops, since what the core held is gone");
+                    std::process::exit(1)
+                }
+            }
+        })
+    })
+}
+
+async fn run_core(
+    node: &Node,
+    index: usize,
+    mesh: Mesh<Frame>,
+    listener: &mpsc::Receiver<OwnedFd>,
+    report: &mpsc::Sender<Report>,
+) -> Result<(), String> {
+    glommio::timer::sleep(Duration::from_millis(1)).await;
+    let _ = report.send(Ok(()));
+    // Nothing else runs on this executor yet, so waiting for the listener may block it.
+    let Ok(listener) = listener.recv() else { return Ok(()) };
+    let driver = Driver::new(vec![listener], node.driver_config(mesh.waker())).map_err(|error| error.to_string());
+    let driver = match driver {
+        Ok(driver) => driver,
+        Err(cause) => {
+            let _ = report.send(Err((index, cause.clone())));
+            return Err(cause);
+        }
+    };
+    let core = node.core(index, mesh);
+    let _ = report.send(Ok(()));
+    core.run(driver).await;
+    Ok(())
+}
+
+/// SIGTERM and SIGINT begin the drain; a second one ends the process at once.
+fn follow_signals(node: &Node, wakers: Vec<Arc<Waker>>) -> Result<(), StartError> {
+    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT]).map_err(|error| core_error(0, &error))?;
+    let is_stopping = Arc::clone(&node.is_stopping);
+    thread::spawn(move || {
+        for _ in signals.forever() {
+            if is_stopping.swap(true, Relaxed) {
+                log::warn!("told to stop again: stopping at once");
+                std::process::exit(0);
+            }
+            log::info!("told to stop: draining");
+            for waker in &wakers {
+                waker.wake();
+            }
+        }
+    });
+    Ok(())
+}

@@ -1,0 +1,177 @@
+//! One connection as the broker sees it: the request being read, the request being answered, and the answers on their way.
+//!
+//! Invariants: a connection has at most one request that is not answered yet; what arrives behind it waits in `stash`; receipts are in
+//! order of their answers' place in the output.
+
+use std::collections::VecDeque;
+
+use mayfly_net::http::{Delivery, Reader};
+use mayfly_net::ring::ConnectionId;
+use mayfly_shards::{Receipt, ShardIndex, Ticket, Undelivered};
+use smallvec::SmallVec;
+
+use super::gather::Gather;
+
+/// Bytes kept behind a request that waits; beyond, the connection is not read until it was answered.
+pub(super) const STASH_BYTES_MAX: usize = 64 << 10;
+
+const SLOT_BITS: u32 = 24;
+const NUMBER_BITS: u32 = 32;
+
+/// A request on this node: core, connection slot, and a number that no other request of the core has for a long time.
+pub(super) fn ticket(core: ShardIndex, slot: usize, number: u32) -> Ticket {
+    Ticket((u64::from(core.0) << (SLOT_BITS + NUMBER_BITS)) | ((slot as u64) << NUMBER_BITS) | u64::from(number))
+}
+
+/// The core of a ticket.
+pub(super) fn core_of(ticket: Ticket) -> ShardIndex {
+    ShardIndex((ticket.0 >> (SLOT_BITS + NUMBER_BITS)) as u16)
+}
+
+fn slot_of(ticket: Ticket) -> usize {
+    ((ticket.0 >> NUMBER_BITS) & ((1 << SLOT_BITS) - 1)) as usize
+}
+
+/// What was asked, as far as its answer needs it.
+#[derive(Debug)]
+pub(super) enum Asked {
+    Push,
+    /// With the shard it may be parked on.
+    Pop { shard: ShardIndex },
+    Configure { queue: Box<str>, options_text: Box<[u8]> },
+    Reset { queue: Box<str> },
+    Delete { queue: Box<str> },
+    /// Several shards answer.
+    Gathered(Box<Gather>),
+}
+
+/// The request that is not answered yet.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) ticket: Ticket,
+    pub(super) delivery: Delivery,
+    pub(super) asked: Asked,
+}
+
+/// An answer that the socket has not taken whole.
+#[derive(Debug)]
+struct Unsent {
+    begins_at: u64,
+    ends_at: u64,
+    receipts: SmallVec<[Receipt; 1]>,
+}
+
+/// One connection.
+#[derive(Default)]
+pub(super) struct Session {
+    pub(super) id: Option<ConnectionId>,
+    pub(super) reader: Reader,
+    pub(super) pending: Option<Pending>,
+    pub(super) stash: Vec<u8>,
+    unsent: VecDeque<Unsent>,
+    /// When the request being read began, nanoseconds, and its bytes so far.
+    pub(super) request_began_at: u64,
+    pub(super) request_bytes: u64,
+    pub(super) is_paused: bool,
+    /// The client sent its FIN: what is here is answered, then the connection closes.
+    pub(super) is_finished: bool,
+    /// The last answer is written.
+    pub(super) is_closing: bool,
+}
+
+impl Session {
+    /// Notes an answer that may have to be taken back.
+    pub(super) fn keep_receipts(&mut self, begins_at: u64, ends_at: u64, receipts: SmallVec<[Receipt; 1]>) {
+        if !receipts.is_empty() {
+            self.unsent.push_back(Unsent { begins_at, ends_at, receipts });
+        }
+    }
+
+    /// The socket took everything up to `offset`.
+    pub(super) fn note_sent(&mut self, offset: u64) {
+        while self.unsent.front().is_some_and(|unsent| unsent.ends_at <= offset) {
+            self.unsent.pop_front();
+        }
+        if self.unsent.is_empty() {
+            self.unsent = VecDeque::new();
+        }
+    }
+
+    /// The answers that did not reach the client, of which the socket took `sent` bytes in all.
+    pub(super) fn take_unsent(&mut self, sent: u64) -> impl Iterator<Item = (Receipt, Undelivered)> {
+        self.note_sent(sent);
+        std::mem::take(&mut self.unsent).into_iter().flat_map(move |unsent| {
+            let how = if unsent.begins_at >= sent { Undelivered::Unsent } else { Undelivered::Partly };
+            unsent.receipts.into_iter().map(move |receipt| (receipt, how))
+        })
+    }
+}
+
+/// The connections of one core, by slot.
+#[derive(Default)]
+pub(super) struct Sessions {
+    slots: Vec<Session>,
+}
+
+impl Sessions {
+    pub(super) fn open(&mut self, id: ConnectionId) {
+        if id.slot() >= self.slots.len() {
+            self.slots.resize_with(id.slot() + 1, Session::default);
+        }
+        self.slots[id.slot()] = Session { id: Some(id), ..Session::default() };
+    }
+
+    /// A live connection.
+    pub(super) fn get(&mut self, id: ConnectionId) -> Option<&mut Session> {
+        self.slots.get_mut(id.slot()).filter(|session| session.id == Some(id))
+    }
+
+    /// The connection that waits for the answer to `ticket`.
+    pub(super) fn waiting_for(&mut self, ticket: Ticket) -> Option<&mut Session> {
+        let session = self.slots.get_mut(slot_of(ticket))?;
+        session.pending.as_ref().is_some_and(|pending| pending.ticket == ticket).then_some(session)
+    }
+
+    /// Takes a closed connection out.
+    pub(super) fn close(&mut self, id: ConnectionId) -> Option<Session> {
+        self.get(id).map(std::mem::take)
+    }
+
+    pub(super) fn at(&self, slot: usize) -> Option<ConnectionId> {
+        self.slots.get(slot)?.id
+    }
+
+    /// Every live connection.
+    pub(super) fn ids(&self) -> Vec<ConnectionId> {
+        self.slots.iter().filter_map(|session| session.id).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ticket_gives_back_its_core_and_slot() {
+        let ticket = ticket(ShardIndex(255), (1 << SLOT_BITS) - 1, u32::MAX);
+        assert_eq!((core_of(ticket), slot_of(ticket)), (ShardIndex(255), (1 << SLOT_BITS) - 1));
+    }
+
+    #[test]
+    fn an_answer_is_unsent_partly_sent_or_sent_by_its_place() {
+        let mut session = Session::default();
+        let receipt = |queue: &str| Receipt {
+            shard: ShardIndex(0),
+            tenant: mayfly_shards::Tenant::DEFAULT,
+            queue: queue.into(),
+            generation: 1,
+            group: "g".into(),
+            runs: SmallVec::new(),
+        };
+        for (begins_at, ends_at, queue) in [(0, 10, "sent"), (10, 20, "partly"), (25, 30, "unsent")] {
+            session.keep_receipts(begins_at, ends_at, std::iter::once(receipt(queue)).collect());
+        }
+        let unsent: Vec<_> = session.take_unsent(15).map(|(receipt, how)| (receipt.queue.to_string(), how)).collect();
+        assert_eq!(unsent, [("partly".to_owned(), Undelivered::Partly), ("unsent".to_owned(), Undelivered::Unsent)]);
+    }
+}

@@ -1,0 +1,226 @@
+//! The rules of SPEC.md, as naively as they can be written: lists and scans, everything recomputed, nothing cached.
+//!
+//! Written from SPEC.md alone. It covers one shard that holds everything. A command that may be refused is carried out on the model
+//! itself and undone by restoring a copy, so "what is refused leaves no trace" holds by construction. Where SPEC.md leaves a choice,
+//! the choice is marked CHOICE beside the code.
+
+mod clock;
+mod pop;
+mod push;
+mod queue;
+mod rate;
+mod settle;
+mod status;
+
+use mayfly_shards::{
+    Answer, GROUPS_MAX, MESSAGE_OVERHEAD_BYTES, Options, QUEUE_OVERHEAD_BYTES, Refusal, Span, Time, WAITER_OVERHEAD_BYTES,
+};
+
+use crate::facts::{Ask, Fact, Name, Said};
+use pop::{Handed, Waiter};
+use queue::{Group, Queue};
+use rate::Bucket;
+
+/// What the node was started with.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// In force for queues that nobody declared.
+    pub(crate) defaults: Options,
+    /// 0: never.
+    pub(crate) implicit_idle: Span,
+    /// 0: never.
+    pub(crate) group_idle: Span,
+    /// 0: never.
+    pub(crate) abandoned: Span,
+    /// Bound of the node.
+    pub(crate) node_bytes: u64,
+    /// Messages a second and burst, per tenant.
+    pub(crate) rate: Option<(u64, u64)>,
+}
+
+/// The state of one node with one shard.
+#[derive(Clone, Debug)]
+pub(crate) struct Model {
+    settings: Settings,
+    now: Time,
+    /// Counts lives of queues and groups, so that what belonged to an earlier one is recognised.
+    lives: u64,
+    queues: Vec<Queue>,
+    /// Parked pops, longest parked first.
+    waiters: Vec<Waiter>,
+    buckets: Vec<Bucket>,
+    /// Deliveries that may yet be taken back.
+    handed: Vec<Handed>,
+    /// When the windows that are open now close by `ms`.
+    windows_close_at: Vec<Time>,
+    said: Vec<Fact>,
+}
+
+impl Model {
+    pub(crate) fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            now: Time(0),
+            lives: 0,
+            queues: vec![],
+            waiters: vec![],
+            buckets: vec![],
+            handed: vec![],
+            windows_close_at: vec![],
+            said: vec![],
+        }
+    }
+
+    /// One command at `now`. CHOICE: it meets the state as if every deadline up to and including `now` had been carried out.
+    pub(crate) fn ask(&mut self, now: Time, ticket: u64, ask: &Ask) -> Vec<Fact> {
+        self.reach(now);
+        match ask {
+            Ask::Push { queue, partition, messages } => self.push(ticket, queue, partition, messages),
+            Ask::Pop { .. } => self.pop(ticket, ask),
+            Ask::Ack { queue, group, items } => self.ack(ticket, queue, group, items),
+            Ask::Configure { queue, options } => self.configure(ticket, queue, *options),
+            Ask::Reset { queue } => self.reset(ticket, queue),
+            Ask::Delete { queue } => self.delete(ticket, queue),
+            Ask::List { tenant, prefix, after, limit } => {
+                let rows = self.list(*tenant, prefix, after, *limit);
+                self.answer(ticket, Answer::Listed(rows));
+            }
+            Ask::Depth { queue, group } => {
+                let report = self.depth(queue, group.as_deref());
+                self.answer(ticket, Answer::Depth(report));
+            }
+        }
+        self.finish()
+    }
+
+    /// The client of a parked pop is gone: the pop is forgotten, nothing is said.
+    pub(crate) fn cancel(&mut self, now: Time, ticket: u64) -> Vec<Fact> {
+        self.reach(now);
+        self.waiters.retain(|w| w.ticket != ticket);
+        self.serve_waiters();
+        self.finish()
+    }
+
+    /// Everything due up to `now` happens.
+    pub(crate) fn expire(&mut self, now: Time) -> Vec<Fact> {
+        self.reach(now);
+        self.finish()
+    }
+
+    /// Bytes charged to the node.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        let queues = self.queues.iter().filter(|q| q.exists);
+        let held: u64 = queues.map(|q| QUEUE_OVERHEAD_BYTES + q.bytes() + q.messages.len() as u64 * MESSAGE_OVERHEAD_BYTES).sum();
+        held + self.waiters.len() as u64 * WAITER_OVERHEAD_BYTES
+    }
+
+    /// Whether more was charged than the node may hold. Equal is allowed.
+    fn is_over_node_bytes(&self) -> bool {
+        self.used_bytes() > self.settings.node_bytes
+    }
+
+    fn answer(&mut self, ticket: u64, answer: Answer) {
+        self.said.push(Fact { ticket, said: Said::Answer(answer) });
+    }
+
+    fn finish(&mut self) -> Vec<Fact> {
+        self.note_busy();
+        self.forget_ghosts();
+        std::mem::take(&mut self.said)
+    }
+
+    fn new_life(&mut self) -> u64 {
+        self.lives += 1;
+        self.lives
+    }
+
+    /// The queue's index, if anything is known of it: it exists, or pops stayed parked over its deletion.
+    fn find(&self, name: &Name) -> Option<usize> {
+        self.queues.iter().position(|q| q.name == *name)
+    }
+
+    fn find_existing(&self, name: &Name) -> Option<usize> {
+        self.find(name).filter(|&at| self.queues[at].exists)
+    }
+
+    /// The queue's index, made if it does not exist. A queue made over parked pops has their groups already.
+    fn make(&mut self, name: &Name) -> usize {
+        let at = self.find(name).unwrap_or_else(|| {
+            let life = self.new_life();
+            self.queues.push(Queue::new(name.clone(), life, self.settings.defaults));
+            self.queues.len() - 1
+        });
+        self.queues[at].exists = true;
+        self.queues[at].used_at = self.now;
+        at
+    }
+
+    /// Makes the group known to the queue: it starts at the oldest message held.
+    fn register(&mut self, at: usize, group: &str) -> Result<(), Refusal> {
+        if self.queues[at].group(group).is_none() {
+            if self.queues[at].groups.len() >= GROUPS_MAX {
+                return Err(Refusal::TooManyGroups);
+            }
+            let life = self.new_life();
+            let queue = &mut self.queues[at];
+            let fresh = Group::new(group, life, &queue.messages);
+            queue.groups.push(fresh);
+        }
+        Ok(())
+    }
+
+    fn configure(&mut self, ticket: u64, name: &Name, options: Options) {
+        let before = self.clone();
+        let is_new = self.find_existing(name).is_none();
+        let at = self.make(name);
+        // CHOICE: a configure that makes a queue is charged like any other and may be refused for the node's bytes.
+        if is_new && self.is_over_node_bytes() {
+            *self = before;
+            return self.answer(ticket, Answer::Refused(Refusal::NodeBytes));
+        }
+        self.queues[at].declared = true;
+        self.queues[at].options = options;
+        self.answer(ticket, Answer::Configured);
+        // A shorter ttl and another window hold at once. Leases keep the length they were given.
+        self.drop_expired(self.now);
+        self.serve_waiters();
+    }
+
+    fn reset(&mut self, ticket: u64, name: &Name) {
+        let Some(at) = self.find_existing(name) else { return self.answer(ticket, Answer::Reset(0)) };
+        let life = self.new_life();
+        let queue = &mut self.queues[at];
+        let dropped = queue.messages.len() as u64;
+        queue.messages.clear();
+        queue.settled.clear();
+        queue.groups.iter_mut().for_each(|g| g.states.clear());
+        // CHOICE: an answer under way at a reset does not come back after it (a new life voids it).
+        queue.life = life;
+        queue.used_at = self.now;
+        self.answer(ticket, Answer::Reset(dropped));
+        self.serve_waiters();
+    }
+
+    fn delete(&mut self, ticket: u64, name: &Name) {
+        let Some(at) = self.find_existing(name) else {
+            return self.answer(ticket, Answer::Deleted { deleted: false, declared: false });
+        };
+        let declared = self.queues[at].declared;
+        let life = self.new_life();
+        self.queues[at] = Queue::new(name.clone(), life, self.settings.defaults);
+        let groups: Vec<String> = self.waiters.iter().filter(|w| w.queue == *name).map(|w| w.group.clone()).collect();
+        for group in groups {
+            // CHOICE: these groups stay known as long as any pop is parked on the deleted queue.
+            let registered = self.register(at, &group);
+            assert!(registered.is_ok(), "no more groups than before");
+        }
+        self.answer(ticket, Answer::Deleted { deleted: true, declared });
+        self.serve_waiters();
+    }
+
+    /// A deleted queue of which nothing but parked pops was left, and now not even those.
+    fn forget_ghosts(&mut self) {
+        let waiters = &self.waiters;
+        self.queues.retain(|q| q.exists || waiters.iter().any(|w| w.queue == q.name));
+    }
+}

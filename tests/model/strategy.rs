@@ -1,0 +1,218 @@
+//! What proptest generates: a node's settings, and a run of operations that name earlier things by position, so that they shrink.
+
+use mayfly_shards::{Options, Policy, QUEUE_MODE, Span, Tenant, Verdict, WindowBuffer};
+use proptest::prelude::*;
+
+use crate::facts::{Ask, Broken, Name};
+use crate::rules::Settings;
+
+pub(crate) const PARTITIONS: [&str; 3] = ["Default", "p", "q"];
+pub(crate) const GROUPS: [&str; 4] = [QUEUE_MODE, "a", "b", "c"];
+
+/// One step of a run.
+#[derive(Clone, Debug)]
+pub(crate) enum Op {
+    Push {
+        queue: usize,
+        partition: usize,
+        sizes: Vec<usize>,
+    },
+    Pop {
+        queue: usize,
+        partition: Option<usize>,
+        group: usize,
+        batch: u32,
+        wait_ms: Option<u64>,
+        auto_ack: bool,
+    },
+    /// Each pick counts back from the latest delivery; those of another queue or group than the first are left out.
+    Ack {
+        picks: Vec<(usize, Verdict)>,
+        twist: Twist,
+    },
+    Configure {
+        queue: usize,
+        options: Options,
+    },
+    Reset {
+        queue: usize,
+    },
+    Delete {
+        queue: usize,
+    },
+    /// Asked of both sides as it stands.
+    Read(Ask),
+    /// Which of the parked pops.
+    Cancel(usize),
+    /// Which of the answers that may be taken back, counted from the latest.
+    Undeliver(usize, Broken),
+    Sent(usize),
+    Expire,
+    Pass(Pace),
+}
+
+/// What is wrong with an ack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Twist {
+    Nothing,
+    OtherGroup(usize),
+    OtherQueue,
+    OtherPartition(usize),
+    LaterDelivery,
+    EarlierDelivery,
+    ForgedSeq,
+}
+
+/// How far time goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Pace {
+    Millis(u64),
+    /// To the next deadline and so many nanoseconds further.
+    Deadline(i64),
+}
+
+/// A node and what happens on it.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    pub(crate) settings: Settings,
+    pub(crate) queues: [Name; 2],
+    pub(crate) ops: Vec<Op>,
+}
+
+/// Runs on which every deadline is met to the nanosecond.
+pub(crate) fn run() -> impl Strategy<Value = Run> {
+    (settings(), any::<bool>(), prop::collection::vec(op(), 1..60)).prop_map(|(settings, is_other_tenant, ops)| Run {
+        queues: queues(is_other_tenant && settings.rate.is_none()),
+        settings,
+        ops,
+    })
+}
+
+/// Runs on which deadlines are noticed late: without what depends on how long something was idle.
+pub(crate) fn late_run() -> impl Strategy<Value = Run> {
+    run().prop_map(|mut run| {
+        run.settings.implicit_idle = Span(0);
+        run.settings.abandoned = Span(0);
+        run.settings.group_idle = Span(0);
+        run
+    })
+}
+
+/// Two queues: two names of one tenant, or one name of two tenants.
+fn queues(is_other_tenant: bool) -> [Name; 2] {
+    let name = |tenant, queue: &str| Name { tenant: Tenant(tenant), queue: queue.to_owned() };
+    if is_other_tenant { [name(1, "inbox"), name(2, "inbox")] } else { [name(1, "inbox"), name(1, "inbox/2")] }
+}
+
+fn settings() -> impl Strategy<Value = Settings> {
+    let idle_secs = || prop_oneof![2 => Just(0u64), 1 => Just(2), 1 => Just(5)];
+    let node_bytes = prop_oneof![3 => Just(1u64 << 40), 1 => 700u64..3_000];
+    let rate = prop_oneof![4 => Just(None), 1 => Just(Some((2u64, 4u64))), 1 => Just(Some((10, 3)))];
+    (options(), idle_secs(), idle_secs(), idle_secs(), node_bytes, rate).prop_map(
+        |(defaults, implicit, group, abandoned, node_bytes, rate)| Settings {
+            defaults,
+            implicit_idle: Span::from_secs(implicit),
+            group_idle: Span::from_secs(group),
+            abandoned: Span::from_secs(abandoned),
+            node_bytes,
+            rate,
+        },
+    )
+}
+
+fn options() -> impl Strategy<Value = Options> {
+    let max_bytes = prop_oneof![3 => Just(16u64 << 20), 1 => 20u64..120];
+    let max_length = prop_oneof![2 => Just(10_000u32), 1 => 1u32..8];
+    let policy = prop_oneof![Just(Policy::Reject), Just(Policy::DropOldest)];
+    let ttl_seconds = prop_oneof![3 => Just(0u64), 2 => 1u64..4];
+    let window = prop_oneof![
+        2 => Just(WindowBuffer::default()),
+        1 => (prop_oneof![Just(0u32), Just(100), Just(700), Just(1_500)], prop_oneof![Just(0u32), 1u32..5])
+            .prop_map(|(ms, count)| WindowBuffer { ms, count }),
+    ];
+    (max_bytes, max_length, policy, ttl_seconds, 1u32..4, 0u32..5, window).prop_map(
+        |(max_bytes, max_length, policy, ttl_seconds, lease_seconds, retry_limit, window)| Options {
+            max_bytes,
+            max_length,
+            policy,
+            ttl_seconds,
+            lease_seconds,
+            retry_limit,
+            window,
+        },
+    )
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        20 => push(),
+        24 => pop(),
+        16 => ack(),
+        4 => (queue(), options()).prop_map(|(queue, options)| Op::Configure { queue, options }),
+        2 => queue().prop_map(|queue| Op::Reset { queue }),
+        3 => queue().prop_map(|queue| Op::Delete { queue }),
+        2 => read().prop_map(Op::Read),
+        3 => (0usize..4).prop_map(Op::Cancel),
+        8 => (0usize..6, broken()).prop_map(|(back, broken)| Op::Undeliver(back, broken)),
+        1 => (0usize..6).prop_map(Op::Sent),
+        1 => Just(Op::Expire),
+        20 => pace().prop_map(Op::Pass),
+    ]
+}
+
+fn queue() -> impl Strategy<Value = usize> {
+    prop_oneof![5 => Just(0usize), 1 => Just(1)]
+}
+
+fn push() -> impl Strategy<Value = Op> {
+    let sizes = prop_oneof![
+        30 => prop::collection::vec(8usize..40, 1..5),
+        // Several of these pass the bound of one answer.
+        1 => prop::collection::vec(Just(400_000), 3..5),
+    ];
+    (queue(), 0..PARTITIONS.len(), sizes).prop_map(|(queue, partition, sizes)| Op::Push { queue, partition, sizes })
+}
+
+fn pop() -> impl Strategy<Value = Op> {
+    let partition = prop_oneof![2 => Just(None), 1 => (0..PARTITIONS.len()).prop_map(Some)];
+    let batch = prop_oneof![3 => 1u32..4, 1 => Just(10)];
+    let wait_ms = prop_oneof![3 => Just(None), 1 => Just(Some(0)), 2 => (1u64..20).prop_map(|n| Some(n * 100)), 3 => Just(Some(10_000))];
+    (queue(), partition, 0..GROUPS.len(), batch, wait_ms, prop::bool::weighted(0.3))
+        .prop_map(|(queue, partition, group, batch, wait_ms, auto_ack)| Op::Pop { queue, partition, group, batch, wait_ms, auto_ack })
+}
+
+fn ack() -> impl Strategy<Value = Op> {
+    let verdict = prop_oneof![3 => Just(Verdict::Completed), 2 => Just(Verdict::Nack)];
+    let twist = prop_oneof![
+        20 => Just(Twist::Nothing),
+        1 => (0..GROUPS.len()).prop_map(Twist::OtherGroup),
+        1 => Just(Twist::OtherQueue),
+        1 => (0..PARTITIONS.len()).prop_map(Twist::OtherPartition),
+        1 => Just(Twist::LaterDelivery),
+        1 => Just(Twist::EarlierDelivery),
+        1 => Just(Twist::ForgedSeq),
+    ];
+    (prop::collection::vec((0usize..10, verdict), 1..5), twist).prop_map(|(picks, twist)| Op::Ack { picks, twist })
+}
+
+fn read() -> impl Strategy<Value = Ask> {
+    let name = || prop_oneof![Just(""), Just("in"), Just("inbox"), Just("inbox/"), Just("x")];
+    (name(), name(), 0usize..3).prop_map(|(prefix, after, limit)| Ask::List {
+        tenant: Tenant(1),
+        prefix: prefix.to_owned(),
+        after: after.to_owned(),
+        limit,
+    })
+}
+
+fn broken() -> impl Strategy<Value = Broken> {
+    prop_oneof![2 => Just(Broken::Unsent), 1 => Just(Broken::Partly)]
+}
+
+fn pace() -> impl Strategy<Value = Pace> {
+    prop_oneof![
+        4 => (0u64..15).prop_map(|n| Pace::Millis(n * 100)),
+        1 => (1u64..6).prop_map(|n| Pace::Millis(n * 1_000)),
+        5 => (-1i64..=1).prop_map(Pace::Deadline),
+    ]
+}

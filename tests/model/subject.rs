@@ -1,0 +1,210 @@
+//! The state core under test, asked and heard in the vocabulary of [`crate::facts`].
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use mayfly_shards::{
+    AckItem, Answer, Command, Delivery, Letter, NodeBudget, Outbox, Payload, Rate, Receipt, Shard, ShardConfig, ShardIndex, TenantBudget,
+    Ticket, Time, Undelivered,
+};
+use smallvec::SmallVec;
+
+use crate::facts::{Ask, Broken, Fact, Item, Pushed, Said, Seen};
+use crate::rules::Settings;
+
+/// A seq that no message reaches.
+const FORGED_SEQ: u64 = u64::MAX - 1;
+
+pub(crate) struct Subject {
+    shard: Shard,
+    budget: Arc<NodeBudget>,
+    /// What was pushed, by its number.
+    payloads: BTreeMap<u64, Payload>,
+    /// The seq each message was delivered under.
+    seqs: BTreeMap<u64, u64>,
+    receipts: BTreeMap<u64, SmallVec<[Receipt; 1]>>,
+}
+
+impl Subject {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let rate = settings.rate.map_or(Rate::unlimited(), |(per_second, burst)| Rate::new(per_second, burst));
+        let budget = Arc::new(NodeBudget::new(settings.node_bytes, TenantBudget::with_rate(rate)));
+        let shard = Shard::new(ShardConfig {
+            index: ShardIndex(0),
+            shard_count: 1,
+            default_options: settings.defaults,
+            implicit_idle: settings.implicit_idle,
+            group_idle: settings.group_idle,
+            abandoned: settings.abandoned,
+            budget: Arc::clone(&budget),
+            hash_seed: 1,
+        });
+        Self { shard, budget, payloads: BTreeMap::new(), seqs: BTreeMap::new(), receipts: BTreeMap::new() }
+    }
+
+    /// Panics when an invariant does not hold.
+    pub(crate) fn check_invariants(&self) {
+        self.shard.check_invariants();
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        self.shard.next_deadline()
+    }
+
+    /// Bytes charged to the node.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.budget.bytes.used()
+    }
+
+    pub(crate) fn ask(&mut self, now: Time, ticket: u64, ask: &Ask) -> Vec<Fact> {
+        let mut payloads = self.payloads_of(ask);
+        let items = self.items_of(ask);
+        let command = command(ask, &mut payloads, &items);
+        let mut heard = Heard::default();
+        self.shard.step(now, Ticket(ticket), command, &mut heard);
+        self.take_in(heard)
+    }
+
+    pub(crate) fn cancel(&mut self, now: Time, ticket: u64) -> Vec<Fact> {
+        let mut heard = Heard::default();
+        self.shard.cancel(now, Ticket(ticket), &mut heard);
+        self.take_in(heard)
+    }
+
+    pub(crate) fn expire(&mut self, now: Time) -> Vec<Fact> {
+        let mut heard = Heard::default();
+        self.shard.expire(now, &mut heard);
+        self.take_in(heard)
+    }
+
+    pub(crate) fn undeliver(&mut self, now: Time, ticket: u64, broken: Broken) -> Vec<Fact> {
+        let mut heard = Heard::default();
+        for receipt in self.receipts.remove(&ticket).unwrap_or_default() {
+            let broken = match broken {
+                Broken::Unsent => Undelivered::Unsent,
+                Broken::Partly => Undelivered::Partly,
+            };
+            self.shard.undeliver(now, receipt, broken, &mut heard);
+        }
+        self.take_in(heard)
+    }
+
+    /// The socket took all of the answer.
+    pub(crate) fn sent(&mut self, ticket: u64) {
+        self.receipts.remove(&ticket);
+    }
+
+    fn payloads_of(&mut self, ask: &Ask) -> Vec<Payload> {
+        let Ask::Push { messages, .. } = ask else { return vec![] };
+        let payloads: Vec<Payload> = messages.iter().map(payload_of).collect();
+        for (pushed, payload) in messages.iter().zip(&payloads) {
+            self.payloads.insert(pushed.id, Payload::clone(payload));
+        }
+        payloads
+    }
+
+    fn items_of<'a>(&self, ask: &'a Ask) -> Vec<AckItem<'a>> {
+        let Ask::Ack { items, .. } = ask else { return vec![] };
+        let seq_of = |item: &Item| item.id.and_then(|id| self.seqs.get(&id)).copied().unwrap_or(FORGED_SEQ);
+        let to_ack = |(index, item): (usize, &'a Item)| AckItem {
+            index: index as u32,
+            partition: &item.partition,
+            seq: seq_of(item),
+            delivery: item.delivery,
+            verdict: item.verdict,
+        };
+        items.iter().enumerate().map(to_ack).collect()
+    }
+
+    /// Checks what only this side can get wrong: payload bytes, seqs, receipts.
+    fn take_in(&mut self, heard: Heard) -> Vec<Fact> {
+        assert!(!heard.is_open, "a delivery was begun and not ended");
+        for (ticket, receipts) in heard.receipts {
+            assert!(self.receipts.insert(ticket, receipts).is_none(), "ticket {ticket} was answered twice");
+        }
+        for (id, seq, payload) in heard.payloads {
+            assert_eq!(Some(&*payload), self.payloads.get(&id).map(|p| &**p), "payload of message {id}");
+            assert_eq!(*self.seqs.entry(id).or_insert(seq), seq, "seq of message {id}");
+        }
+        let in_order: Vec<u64> = self.seqs.values().copied().collect();
+        assert!(in_order.is_sorted_by(|a, b| a < b), "seqs do not grow in order of push: {:?}", self.seqs);
+        heard.facts
+    }
+}
+
+/// JSON text that begins with the message's number.
+fn payload_of(pushed: &Pushed) -> Payload {
+    let mut text = format!("\"{:06}", pushed.id);
+    while text.len() + 1 < pushed.size_bytes {
+        text.push('.');
+    }
+    text.push('"');
+    Payload::from(text.into_bytes())
+}
+
+fn command<'a>(ask: &'a Ask, payloads: &'a mut Vec<Payload>, items: &'a [AckItem<'a>]) -> Command<'a> {
+    match ask {
+        Ask::Push { queue, partition, .. } => Command::Push { tenant: queue.tenant, queue: &queue.queue, partition, payloads },
+        Ask::Pop { queue, partition, group, batch, wait_until, auto_ack } => Command::Pop {
+            tenant: queue.tenant,
+            queue: &queue.queue,
+            partition: partition.as_deref(),
+            group,
+            batch: *batch,
+            wait_until: *wait_until,
+            auto_ack: *auto_ack,
+        },
+        Ask::Ack { queue, group, .. } => Command::Ack { tenant: queue.tenant, queue: &queue.queue, group, items },
+        Ask::Configure { queue, options } => Command::Configure { tenant: queue.tenant, queue: &queue.queue, options: *options },
+        Ask::Reset { queue } => Command::Reset { tenant: queue.tenant, queue: &queue.queue },
+        Ask::Delete { queue } => Command::Delete { tenant: queue.tenant, queue: &queue.queue },
+        Ask::List { tenant, prefix, after, limit } => Command::List { tenant: *tenant, prefix, after, limit: *limit },
+        Ask::Depth { queue, group } => Command::Depth { tenant: queue.tenant, queue: &queue.queue, group: group.as_deref() },
+    }
+}
+
+/// Writes down what a step says, and checks the order of the calls.
+#[derive(Default)]
+struct Heard {
+    facts: Vec<Fact>,
+    /// Between the beginning and the end of a delivery.
+    is_open: bool,
+    payloads: Vec<(u64, u64, Payload)>,
+    receipts: Vec<(u64, SmallVec<[Receipt; 1]>)>,
+}
+
+impl Outbox for Heard {
+    fn answer(&mut self, ticket: Ticket, answer: Answer) {
+        assert!(!self.is_open, "an answer inside a delivery");
+        self.facts.push(Fact { ticket: ticket.0, said: Said::Answer(answer) });
+    }
+
+    fn begin_delivery(&mut self, ticket: Ticket, queue: &str) {
+        assert!(!self.is_open, "a delivery inside a delivery");
+        self.is_open = true;
+        self.facts.push(Fact { ticket: ticket.0, said: Said::Messages { queue: queue.to_owned(), messages: vec![] } });
+    }
+
+    fn message(&mut self, delivery: Delivery<'_>) {
+        assert!(self.is_open, "a message outside of a delivery");
+        let text = String::from_utf8_lossy(delivery.payload);
+        let id = text.get(1..7).and_then(|digits| digits.parse().ok()).unwrap_or(u64::MAX);
+        self.payloads.push((id, delivery.seq, Payload::from(delivery.payload)));
+        let Some(Fact { said: Said::Messages { messages, .. }, .. }) = self.facts.last_mut() else { return };
+        let (attempts, delivery_number) = (delivery.attempts, delivery.delivery);
+        messages.push(Seen { partition: delivery.partition.to_owned(), id, attempts, delivery: delivery_number });
+    }
+
+    fn end_delivery(&mut self, receipts: SmallVec<[Receipt; 1]>) {
+        assert!(std::mem::take(&mut self.is_open), "an end without a beginning");
+        let Some(Fact { ticket, said: Said::Messages { messages, .. } }) = self.facts.last() else { return };
+        assert_eq!(receipts.len(), usize::from(!messages.is_empty()), "one receipt for the one shard that gave messages");
+        if !receipts.is_empty() {
+            self.receipts.push((*ticket, receipts));
+        }
+    }
+
+    fn send(&mut self, to: ShardIndex, _letter: Letter) {
+        panic!("a node of one shard has nobody to write to, but wrote to {to:?}");
+    }
+}

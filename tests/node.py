@@ -1,0 +1,96 @@
+"""A built node as a child process on a free loopback port, for the process-level suites. Standard library only."""
+import os, re, signal, subprocess, sys, time, urllib.request
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+SHARED = os.environ.get("MAYFLY_SHARED") or os.path.join(ROOT, "..", "shared")
+CONFORMANCE = os.path.realpath(os.path.join(SHARED, "conformance"))
+START_S = 10
+STOP_S = 20
+
+
+class Node:
+    """`with Node(binary, log, ["--shards", "1"], {"MAYFLY_…": "…"}) as node:` serves on node.url; ends by its own pid."""
+
+    def __init__(self, binary, log_path, arguments=(), environment=None):
+        self.url = None
+        self.log_path = log_path
+        os.makedirs(os.path.dirname(os.path.abspath(log_path)), exist_ok=True)
+        self.log = open(log_path, "wb")
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("MAYFLY_", "QUEEN_", "PG_", "JWT_")) and k != "PORT"}
+        command = [binary, "serve", "--listen", "127.0.0.1:0", *arguments]
+        self.process = subprocess.Popen(command, env={**clean, **(environment or {})}, stdout=self.log, stderr=self.log)
+
+    def __enter__(self):
+        try:
+            self._wait_for_health()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        code = self.stop()
+        if code != 0 and sys.exc_info()[0] is None:
+            raise RuntimeError("the node ended with exit code %s\n%s" % (code, self.log_tail()))
+
+    def _wait_for_health(self):
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                raise RuntimeError("the node did not start: exit code %s\n%s" % (self.process.returncode, self.log_tail()))
+            if self.url is None:
+                self.url = self._served_url()
+            elif self._is_healthy():
+                return
+            time.sleep(0.05)
+        raise RuntimeError("no /health within %d s\n%s" % (START_S, self.log_tail()))
+
+    def _served_url(self):
+        """From the banner; None until it is there."""
+        with open(self.log_path, errors="replace") as f:
+            found = re.search(r"mayfly serves.*\baddress=(\S+)", f.read())
+        return "http://" + found[1] if found else None
+
+    def _is_healthy(self):
+        try:
+            with urllib.request.urlopen(self.url + "/health", timeout=1) as answer:
+                return answer.status == 200
+        except OSError:
+            return False
+
+    def stop(self):
+        """SIGTERM, and SIGKILL to one that does not drain in time; the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self.log.close()
+        return self.process.returncode
+
+    def log_tail(self, lines=20):
+        with open(self.log_path, errors="replace") as f:
+            return "".join(f.readlines()[-lines:])
+
+
+def counts(text):
+    """The last `N passed, N failed` of a suite's output, or None."""
+    found = re.findall(r"^(\d+) passed, (\d+) failed$", text, re.M)
+    return (int(found[-1][0]), int(found[-1][1])) if found else None
+
+
+def run_suite(command, environment=None, timeout=900):
+    """Runs a suite, shows what failed, and gives its counts; a suite that says none counts as one failure."""
+    done = subprocess.run(command, env={**os.environ, **(environment or {})}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout)
+    said = counts(done.stdout)
+    if said is None or (done.returncode and not said[1]):
+        print(done.stdout[-4000:])
+        return (said[0] if said else 0), 1
+    showing = False
+    for line in done.stdout.splitlines():
+        showing = line.startswith("FAIL") or (showing and line.startswith("       "))
+        if showing:
+            print(line)
+    return said

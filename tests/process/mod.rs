@@ -1,0 +1,152 @@
+//! A built node as a child process on a free loopback port. It ends with its guard, by its own pid.
+
+#![allow(dead_code, unreachable_pub, reason = "shared by test files that each use a part")]
+
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// How long a node may take to serve; generous, for busy test machines.
+const START_MAX: Duration = Duration::from_secs(10);
+/// How long a stopped node may take to drain.
+const STOP_MAX: Duration = Duration::from_secs(20);
+const POLL_EVERY: Duration = Duration::from_millis(10);
+
+/// `mayfly` with no setting of the caller's environment.
+pub fn mayfly() -> Command {
+    clean(Command::new(env!("CARGO_BIN_EXE_mayfly")))
+}
+
+/// Takes every setting of the caller's environment away from a command.
+pub fn clean(mut command: Command) -> Command {
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy().into_owned();
+        if name == "PORT" || name.starts_with("MAYFLY_") || name.starts_with("QUEEN_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// A command that ended by itself.
+pub struct Ended {
+    /// Its exit code; `None` when a signal ended it.
+    pub code: Option<i32>,
+    /// What it wrote to standard error.
+    pub stderr: String,
+    /// How long it ran.
+    pub took: Duration,
+}
+
+/// Runs a command to its end, which is near: one that goes on is killed.
+pub fn run(mut command: Command) -> Ended {
+    let started = Instant::now();
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("spawns");
+    while child.try_wait().expect("its status").is_none() {
+        if started.elapsed() > START_MAX {
+            let _ = child.kill();
+        }
+        sleep(POLL_EVERY);
+    }
+    let took = started.elapsed();
+    let output = child.wait_with_output().expect("its output");
+    Ended { code: output.status.code(), stderr: String::from_utf8_lossy(&output.stderr).into_owned(), took }
+}
+
+/// A serving node.
+pub struct Node {
+    /// Where it serves.
+    pub address: SocketAddr,
+    child: Child,
+    log: Arc<Mutex<String>>,
+}
+
+impl Node {
+    /// Starts `command` (a `mayfly serve …` without `--listen`) on a free port and waits until it says where it serves.
+    pub fn start(mut command: Command) -> Self {
+        let mut child = command.args(["--listen", "127.0.0.1:0"]).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("spawns");
+        let log = collect(child.stderr.take().expect("is piped"));
+        let deadline = Instant::now() + START_MAX;
+        loop {
+            let address = served_address(&log.lock().expect("unpoisoned"));
+            if let Some(address) = address {
+                return Self { address, child, log };
+            }
+            let ended = child.try_wait().expect("its status");
+            if ended.is_some() || Instant::now() > deadline {
+                let _ = child.kill();
+                let _ = child.wait();
+                panic!("no node: {ended:?}\n{}", log.lock().expect("unpoisoned"));
+            }
+            sleep(POLL_EVERY);
+        }
+    }
+
+    /// Whether `GET /health` answers 200.
+    pub fn is_healthy(&self) -> bool {
+        self.get("/health").is_ok_and(|answer| answer.starts_with("HTTP/1.1 200 "))
+    }
+
+    /// The whole answer to a GET on a connection of its own.
+    pub fn get(&self, target: &str) -> io::Result<String> {
+        let mut stream = TcpStream::connect(self.address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        stream.write_all(format!("GET {target} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.address).as_bytes())?;
+        io::read_to_string(stream)
+    }
+
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> String {
+        self.log.lock().expect("unpoisoned").clone()
+    }
+
+    /// Sends SIGTERM and waits: how it ended, and its log.
+    pub fn stop(mut self) -> (ExitStatus, String) {
+        let sent = Command::new("kill").args(["-TERM", &self.pid().to_string()]).status().expect("kill runs");
+        assert!(sent.success());
+        let deadline = Instant::now() + STOP_MAX;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("its status") {
+                return (status, self.log());
+            }
+            assert!(Instant::now() < deadline, "the node did not stop\n{}", self.log());
+            sleep(POLL_EVERY);
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Reads a child's output as it comes, so that the child never waits for its reader.
+fn collect(output: ChildStderr) -> Arc<Mutex<String>> {
+    let collected = Arc::new(Mutex::new(String::new()));
+    let log = Arc::clone(&collected);
+    std::thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            let mut log = log.lock().expect("unpoisoned");
+            log.push_str(&line);
+            log.push('\n');
+        }
+    });
+    collected
+}
+
+/// The address in a node's banner, of either log format.
+fn served_address(log: &str) -> Option<SocketAddr> {
+    let banner = log.lines().find(|line| line.contains("mayfly serves"))?;
+    let (_, after) = banner.split_once("address=").or_else(|| banner.split_once("\"address\":\""))?;
+    after.split([' ', '"']).next()?.parse().ok()
+}

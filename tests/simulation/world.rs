@@ -1,0 +1,246 @@
+//! Several shards and their mesh, without threads or clocks: letters and answers take as long as the seed says, each ordered pair of
+//! cores in order.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use mayfly_shards::{
+    Answer, Command, Delivery, Letter, NodeBudget, Options, Outbox, OwnedCommand, Policy, Rate, Receipt, Shard, ShardConfig, ShardIndex, Span,
+    TenantBudget, Ticket, Time, Undelivered, WindowBuffer,
+};
+use smallvec::SmallVec;
+
+use crate::random::Random;
+
+/// Options in force for undeclared queues.
+pub const DEFAULTS: Options = Options {
+    max_bytes: 1 << 20,
+    max_length: 40,
+    policy: Policy::Reject,
+    ttl_seconds: 0,
+    lease_seconds: 3,
+    retry_limit: 3,
+    window: WindowBuffer { ms: 0, count: 0 },
+};
+/// Implicit queues are collected after this long.
+pub const IDLE: Span = Span::from_secs(20);
+
+/// What travels from core to core.
+#[derive(Debug)]
+enum Mail {
+    Letter(Letter),
+    Command(Ticket, OwnedCommand),
+    Cancel(Ticket),
+    Undeliver(Receipt, Undelivered),
+}
+
+/// A message as a client got it.
+#[derive(Clone, Debug)]
+pub struct Got {
+    pub partition: String,
+    pub seq: u64,
+    pub delivery: u32,
+    pub attempts: u32,
+    pub payload: u64,
+}
+
+/// What a client hears.
+#[derive(Debug)]
+pub enum Heard {
+    Answer(Answer),
+    Messages(Vec<Got>, Vec<Receipt>),
+}
+
+/// Everything one step of a shard said.
+#[derive(Default)]
+struct Effects {
+    heard: Vec<(Ticket, Heard)>,
+    letters: Vec<(ShardIndex, Letter)>,
+    open: Option<(Ticket, Vec<Got>)>,
+}
+
+impl Outbox for Effects {
+    fn answer(&mut self, ticket: Ticket, answer: Answer) {
+        self.heard.push((ticket, Heard::Answer(answer)));
+    }
+
+    fn begin_delivery(&mut self, ticket: Ticket, _queue: &str) {
+        assert!(self.open.is_none(), "deliveries do not nest");
+        self.open = Some((ticket, Vec::new()));
+    }
+
+    fn message(&mut self, delivery: Delivery<'_>) {
+        let payload = std::str::from_utf8(delivery.payload).expect("text").trim().parse().expect("a number");
+        let got = Got {
+            partition: delivery.partition.to_owned(),
+            seq: delivery.seq,
+            delivery: delivery.delivery,
+            attempts: delivery.attempts,
+            payload,
+        };
+        self.open.as_mut().expect("a delivery was begun").1.push(got);
+    }
+
+    fn end_delivery(&mut self, receipts: SmallVec<[Receipt; 1]>) {
+        let (ticket, messages) = self.open.take().expect("a delivery was begun");
+        self.heard.push((ticket, Heard::Messages(messages, receipts.into_vec())));
+    }
+
+    fn send(&mut self, to: ShardIndex, letter: Letter) {
+        self.letters.push((to, letter));
+    }
+}
+
+/// The node.
+pub struct World {
+    pub now: Time,
+    pub budget: Arc<NodeBudget>,
+    shards: Vec<Shard>,
+    lanes: BTreeMap<(usize, usize), VecDeque<(Time, Mail)>>,
+    network: Random,
+    /// Answers, in order, with the time at which they were given.
+    pub heard: Vec<(Time, Ticket, Heard)>,
+}
+
+impl World {
+    pub fn new(shard_count: u16, network: Random) -> Self {
+        let budget = Arc::new(NodeBudget::new(1 << 30, TenantBudget::with_rate(Rate::unlimited())));
+        let shards = (0..shard_count).map(|index| {
+            Shard::new(ShardConfig {
+                index: ShardIndex(index),
+                shard_count,
+                default_options: DEFAULTS,
+                implicit_idle: IDLE,
+                abandoned: Span::from_secs(200),
+                group_idle: Span::from_secs(60),
+                budget: Arc::clone(&budget),
+                hash_seed: 7,
+            })
+        });
+        let shards = shards.collect();
+        Self { now: Time(1_000_000_000), budget, shards, lanes: BTreeMap::new(), network, heard: Vec::new() }
+    }
+
+    pub fn shard_count(&self) -> u16 {
+        self.shards.len() as u16
+    }
+
+    /// A client of core `at` asks the shard `of`.
+    pub fn ask(&mut self, at: usize, of: ShardIndex, ticket: Ticket, command: Command<'_>) {
+        if usize::from(of.0) == at {
+            self.on(at, |shard, now, effects| shard.step(now, ticket, command, effects));
+        } else {
+            self.post(at, usize::from(of.0), Mail::Command(ticket, command.into_owned()));
+        }
+    }
+
+    /// A client of core `at` hangs up on a pop at `of`.
+    pub fn cancel(&mut self, at: usize, of: ShardIndex, ticket: Ticket) {
+        self.post(at, usize::from(of.0), Mail::Cancel(ticket));
+    }
+
+    /// An answer did not reach its client of core `at`.
+    pub fn undeliver(&mut self, at: usize, receipt: Receipt, how: Undelivered) {
+        let of = usize::from(receipt.shard.0);
+        self.post(at, of, Mail::Undeliver(receipt, how));
+    }
+
+    fn post(&mut self, from: usize, to: usize, mail: Mail) {
+        if from == to {
+            return self.receive(from, to, mail);
+        }
+        let delay = if self.network.chance(20) { self.network.below(2_000_000) } else { self.network.below(50_000) };
+        let lane = self.lanes.entry((from, to)).or_default();
+        let earliest = lane.back().map_or(Time(0), |(at, _)| *at);
+        lane.push_back(((self.now + Span(delay)).max(earliest), mail));
+    }
+
+    fn receive(&mut self, from: usize, to: usize, mail: Mail) {
+        self.on(to, |shard, now, effects| match mail {
+            Mail::Letter(letter) => shard.receive(now, ShardIndex(from as u16), letter, effects),
+            Mail::Command(ticket, command) => command.lend(|command| shard.step(now, ticket, command, effects)),
+            Mail::Cancel(ticket) => shard.cancel(now, ticket, effects),
+            Mail::Undeliver(receipt, how) => shard.undeliver(now, receipt, how, effects),
+        });
+    }
+
+    fn on(&mut self, index: usize, step: impl FnOnce(&mut Shard, Time, &mut Effects)) {
+        let mut effects = Effects::default();
+        step(&mut self.shards[index], self.now, &mut effects);
+        self.shards[index].check_invariants();
+        let now = self.now;
+        self.heard.extend(effects.heard.drain(..).map(|(ticket, heard)| (now, ticket, heard)));
+        for (to, letter) in effects.letters {
+            assert_ne!(usize::from(to.0), index, "a shard does not write to itself");
+            self.post(index, usize::from(to.0), Mail::Letter(letter));
+        }
+    }
+
+    /// The next moment at which anything happens by itself.
+    fn next_event(&self) -> Option<Time> {
+        let mail = self.lanes.values().filter_map(|lane| lane.front().map(|(at, _)| *at)).min();
+        let due = self.shards.iter().filter_map(Shard::next_deadline).min();
+        [mail, due].into_iter().flatten().min()
+    }
+
+    /// Whether letters are under way.
+    pub fn is_quiet(&self) -> bool {
+        self.lanes.values().all(VecDeque::is_empty)
+    }
+
+    /// Lets everything up to `until` happen, in order of time.
+    pub fn run_until(&mut self, until: Time) {
+        while let Some(at) = self.next_event().filter(|at| *at <= until) {
+            self.now = self.now.max(at);
+            self.happen();
+        }
+        self.now = self.now.max(until);
+    }
+
+    /// Lets time pass until no letter is under way.
+    pub fn settle(&mut self) {
+        while !self.is_quiet() {
+            let Some(at) = self.next_event() else { break };
+            self.run_until(at);
+        }
+    }
+
+    fn happen(&mut self) {
+        let now = self.now;
+        for index in 0..self.shards.len() {
+            if self.shards[index].next_deadline().is_some_and(|at| at <= now) {
+                self.on(index, |shard, now, effects| shard.expire(now, effects));
+            }
+        }
+        let due: Vec<(usize, usize)> =
+            self.lanes.iter().filter(|(_, lane)| lane.front().is_some_and(|(at, _)| *at <= now)).map(|(pair, _)| *pair).collect();
+        for pair in due {
+            if let Some((_, mail)) = self.lanes.get_mut(&pair).and_then(VecDeque::pop_front) {
+                self.receive(pair.0, pair.1, mail);
+            }
+        }
+    }
+
+    /// Gauges summed over the shards.
+    pub fn sum(&self, of: impl Fn(&mayfly_shards::ShardGauges) -> u64) -> u64 {
+        self.shards.iter().map(|shard| of(&shard.gauges())).sum()
+    }
+
+    /// Asks every shard at once, outside of time: for checks.
+    pub fn inspect(&mut self, command: impl Fn() -> OwnedCommand) -> Vec<Answer> {
+        let now = self.now;
+        let mut answers = Vec::new();
+        for shard in &mut self.shards {
+            let mut effects = Effects::default();
+            command().lend(|command| shard.step(now, Ticket(u64::MAX), command, &mut effects));
+            assert!(effects.letters.is_empty(), "a status read tells nobody anything");
+            for (ticket, heard) in effects.heard {
+                match heard {
+                    Heard::Answer(answer) if ticket == Ticket(u64::MAX) => answers.push(answer),
+                    heard => self.heard.push((now, ticket, heard)),
+                }
+            }
+        }
+        answers
+    }
+}
