@@ -41,7 +41,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--binary", required=True)
     p.add_argument("--shards", type=int, action="append", help="default: 1 and 4")
-    p.add_argument("--logs", help="folder for the nodes' logs", default=os.path.join(node.ROOT, "target", "test-logs"))
+    p.add_argument("--logs", help="folder for the nodes' logs", default=os.path.join(node.TARGET, "test-logs"))
     a = p.parse_args()
     case_files = [os.path.join(node.CONFORMANCE, f) for f in sorted(os.listdir(node.CONFORMANCE)) if f.endswith("_cases.py")]
     by_need = cases_by_need(case_files)

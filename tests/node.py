@@ -4,6 +4,7 @@ import os, re, signal, subprocess, sys, time, urllib.request
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SHARED = os.environ.get("MAYFLY_SHARED") or os.path.join(ROOT, "..", "shared")
 CONFORMANCE = os.path.realpath(os.path.join(SHARED, "conformance"))
+TARGET = os.path.abspath(os.environ.get("CARGO_TARGET_DIR") or os.path.join(ROOT, "target"))
 START_S = 10
 STOP_S = 20
 

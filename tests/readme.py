@@ -93,7 +93,7 @@ def main():
     a = p.parse_args()
     with open(os.path.join(node.ROOT, "README.md")) as f:
         readme = f.read()
-    with node.Node(a.binary, os.path.join(node.ROOT, "target", "test-logs", "node-readme.log")) as server:
+    with node.Node(a.binary, os.path.join(node.TARGET, "test-logs", "node-readme.log")) as server:
         passed, failed = run(readme, server.url.removeprefix("http://"), os.path.dirname(os.path.abspath(a.python)))
     if not passed and not failed:
         print("FAIL README.md has no block that runs")

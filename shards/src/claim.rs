@@ -33,6 +33,8 @@ pub(crate) struct Claim {
     queue: QueueIndex,
     claimer: Claimer,
     reach: Reach,
+    /// The group's name: its index may go to another group while a claim that nothing parks is under way.
+    group: Arc<str>,
     after: Option<Arc<str>>,
     awaiting: usize,
     had_picks: bool,
@@ -84,7 +86,8 @@ impl Shard {
     fn begin_claim(&mut self, index: QueueIndex, claimer: Claimer, reach: Reach) -> u64 {
         let id = self.begin_conversation();
         let queue = self.queues.get_mut(index);
-        let after = queue.groups.get(reach.group).served_last.clone();
+        let entry = queue.groups.get(reach.group);
+        let (group, after) = (Arc::clone(&entry.name), entry.served_last.clone());
         if let Some(directory) = queue.link.directory_mut() {
             directory.busy_count += 1;
         }
@@ -92,6 +95,7 @@ impl Shard {
             queue: index,
             claimer,
             reach,
+            group,
             after,
             awaiting: 0,
             had_picks: false,
@@ -111,7 +115,7 @@ impl Shard {
             claim: id,
             queue: QueueName { tenant: queue.tenant, name: Arc::clone(&queue.name) },
             generation: queue.generation,
-            group: queue.groups.find_at(claim.reach.group).map_or_else(|| "".into(), |group| Arc::clone(&group.name)),
+            group: Arc::clone(&claim.group),
             parked_at: claim.reach.age.0,
             after: claim.after.clone(),
             want: claim.reach.batch,
@@ -176,16 +180,23 @@ impl Shard {
     pub(crate) fn survey_answered(&mut self, now: Time, from: ShardIndex, id: u64, found: Offers, out: &mut impl Outbox) {
         let Some(claim) = self.claims.get_mut(&id) else { return };
         claim.awaiting -= 1;
-        let (index, group, is_last) = (claim.queue, claim.reach.group, claim.awaiting == 0);
-        if found.is_empty() {
-            if let Some(directory) = self.queues.get_mut(index).link.directory_mut() {
-                directory.set_ready(group, from, 0);
-            }
-        } else {
+        let (index, group, name, is_last) = (claim.queue, claim.reach.group, Arc::clone(&claim.group), claim.awaiting == 0);
+        let has_nothing = found.is_empty();
+        if !has_nothing {
             claim.offers.push((from, found));
+        }
+        if has_nothing && self.has_group(index, group, &name) {
+            self.note_ready(index, group, from, 0);
         }
         if is_last {
             self.pick(now, id, out);
+        }
+    }
+
+    /// A member said what it has for a group.
+    fn note_ready(&mut self, index: QueueIndex, group: GroupIndex, member: ShardIndex, ready: u64) {
+        if let Some(directory) = self.queues.get_mut(index).link.directory_mut() {
+            directory.set_ready(group, member, ready);
         }
     }
 
@@ -193,8 +204,8 @@ impl Shard {
     fn pick(&mut self, now: Time, id: u64, out: &mut impl Outbox) {
         let Some(claim) = self.claims.get_mut(&id) else { return };
         let (index, reach, after) = (claim.queue, claim.reach, claim.after.clone());
-        let offers = std::mem::take(&mut claim.offers);
-        let own = if self.has_group(index, reach.group) { self.offers(index, reach, after.as_deref()) } else { Vec::new() };
+        let (offers, name) = (std::mem::take(&mut claim.offers), Arc::clone(&claim.group));
+        let own = if self.has_group(index, reach.group, &name) { self.offers(index, reach, after.as_deref()) } else { Vec::new() };
         let mut all: Vec<(ShardIndex, Arc<str>, u64)> = Vec::new();
         for (shard, offers) in offers.into_iter().chain([(self.config.index, own)]) {
             all.extend(offers.into_iter().map(|(partition, count)| (shard, partition, count)));
@@ -216,8 +227,10 @@ impl Shard {
         self.take_from(now, id, picks, out);
     }
 
-    fn has_group(&self, index: QueueIndex, group: GroupIndex) -> bool {
-        self.queues.get(index).exists && self.queues.get(index).groups.find_at(group).is_some()
+    /// Whether the queue still has the group that a claim began for.
+    fn has_group(&self, index: QueueIndex, group: GroupIndex, name: &str) -> bool {
+        let queue = self.queues.get(index);
+        queue.exists && queue.groups.find_at(group).is_some_and(|entry| *entry.name == *name)
     }
 
     /// Takes the picks of each part; an empty list takes whatever comes first there.
@@ -301,10 +314,9 @@ impl Shard {
         claim.awaiting -= 1;
         claim.taken.extend(runs);
         claim.receipts.extend(receipt.map(|receipt| *receipt));
-        let (index, group, is_last) = (claim.queue, claim.reach.group, claim.awaiting == 0);
-        let queue = self.queues.get_mut(index);
-        if let Some(directory) = queue.link.directory_mut() {
-            directory.set_ready(group, from, ready);
+        let (index, group, name, is_last) = (claim.queue, claim.reach.group, Arc::clone(&claim.group), claim.awaiting == 0);
+        if self.has_group(index, group, &name) {
+            self.note_ready(index, group, from, ready);
         }
         if is_last {
             self.finish_claim(now, id, out);
@@ -314,8 +326,8 @@ impl Shard {
     /// All that was asked for has come: answers the claimer, or gives everything back.
     fn finish_claim(&mut self, now: Time, id: u64, out: &mut impl Outbox) {
         let Some(mut claim) = self.claims.remove(&id) else { return };
-        let (index, reach) = (claim.queue, claim.reach);
-        if self.has_group(index, reach.group) && !claim.own_picks.is_empty() {
+        let (index, reach, name) = (claim.queue, claim.reach, Arc::clone(&claim.group));
+        if self.has_group(index, reach.group, &name) && !claim.own_picks.is_empty() {
             let own_picks = std::mem::take(&mut claim.own_picks);
             let receipt = self.take_runs(now, index, reach, &own_picks, &mut claim.taken);
             claim.receipts.extend(receipt);
@@ -336,8 +348,8 @@ impl Shard {
             Claimer::Passing { ticket, .. } => self.answer_claim(now, ticket, claim, out),
             Claimer::Waiter(waiter) => self.end_waiter_claim(now, waiter, claim, out),
         }
-        if self.has_group(index, reach.group) {
-            self.wake_any(now, index, reach.group, out);
+        if self.has_group(index, reach.group, &name) {
+            self.wake_group(now, index, reach.group, out);
         }
         self.reap(index, out);
     }
@@ -371,7 +383,7 @@ impl Shard {
 
     /// Answers with what was taken, in cyclic order; what the answer cannot hold goes back.
     fn answer_claim(&mut self, now: Time, ticket: Ticket, claim: Claim, out: &mut impl Outbox) {
-        let Claim { queue: index, reach, after, mut taken, receipts, .. } = claim;
+        let Claim { queue: index, reach, group, after, mut taken, receipts, .. } = claim;
         taken.sort_by(|one, other| cyclic_order(after.as_deref(), &one.partition, &other.partition));
         let name = Arc::clone(&self.queues.get(index).name);
         out.begin_delivery(ticket, &name);
@@ -389,7 +401,7 @@ impl Shard {
                 out.message(Delivery { partition: &run.partition, seq: *seq, delivery: *delivery, attempts: *attempts, payload });
             }
         }
-        if self.has_group(index, reach.group) && served_last.is_some() {
+        if served_last.is_some() && self.has_group(index, reach.group, &group) {
             self.queues.get_mut(index).groups.get_mut(reach.group).served_last = served_last;
         }
         let (kept, returned) = split_receipts(receipts, &excess);

@@ -174,6 +174,9 @@ impl Shard {
         }
         queue.move_groups_to_end();
         queue.heads = None;
+        if let Some(directory) = queue.link.directory_mut() {
+            directory.ready.clear();
+        }
         queue.release(freed, &self.ledger);
         self.ledger.dropped[cause as usize] += dropped;
         dropped

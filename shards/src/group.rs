@@ -75,6 +75,8 @@ impl Group {
         self.seen = appended;
         self.ready = 0;
         self.leased = 0;
+        // What the home was told is gone, and it forgets it too.
+        self.hinted = 0;
     }
 
     /// Whether a new message concerns anyone: a pop parked here, or the home's.

@@ -15,7 +15,7 @@ use crate::outbox::{Answer, Outbox, Ticket};
 use crate::placement::ShardIndex;
 use crate::pop::PopRequest;
 use crate::push::Room;
-use crate::queue::{GroupIndex, QueueIndex};
+use crate::queue::QueueIndex;
 use crate::shard::Shard;
 use crate::time::{Span, Time};
 
@@ -34,7 +34,7 @@ pub(crate) enum OpKind {
     Reset { ticket: Ticket, dropped: u64 },
     Delete { ticket: Ticket, declared: bool },
     /// A new group: those that wait for it, here and on members.
-    AddGroup { group: GroupIndex, waiting: Vec<Deferred>, askers: Vec<ShardIndex> },
+    AddGroup { group: Arc<str>, waiting: Vec<Deferred>, askers: Vec<ShardIndex> },
     /// Frozen, to be collected if every part is idle.
     Collect { parts: Vec<Idleness> },
     /// Frozen, to forget groups that are idle on every part.
@@ -89,7 +89,7 @@ impl Shard {
         let index = entry.queue;
         match (&mut entry.kind, report) {
             (OpKind::Reset { dropped, .. }, Report::Dropped(more)) => *dropped += more,
-            (OpKind::Delete { .. }, Report::Deleted { parked_groups }) => self.note_parked_groups(now, index, from, &parked_groups),
+            (OpKind::Delete { .. }, Report::Deleted { parked_groups }) => self.note_parked_groups(now, index, &parked_groups),
             (OpKind::Collect { parts } | OpKind::ForgetGroups { parts, .. }, Report::Frozen(part)) => parts.push(part),
             (OpKind::Evict(eviction), Report::Head(head)) => eviction.heads.push((from, head)),
             (OpKind::Evict(eviction), Report::Evicted(made, head)) => {
@@ -116,7 +116,7 @@ impl Shard {
                 self.spread_parked_groups(now, index, out);
                 out.answer(ticket, Answer::Deleted { deleted: true, declared });
             }
-            OpKind::AddGroup { group, waiting, askers } => self.group_added(now, index, group, waiting, &askers, out),
+            OpKind::AddGroup { group, waiting, askers } => self.group_added(now, index, &group, waiting, &askers, out),
             OpKind::Collect { parts } => self.frozen_to_collect(now, index, parts, out),
             OpKind::ForgetGroups { asker, parts } => self.frozen_to_forget(now, index, asker, parts, out),
             OpKind::GroupsForgotten { asker } => {
@@ -192,15 +192,15 @@ impl Shard {
             return;
         }
         match queue.groups.find(request.group) {
-            Some(group) => self.await_group(index, group, Some(work), None),
+            Some(_) => self.await_group(index, &group_name, Some(work), None),
             None => self.add_group_everywhere(now, index, group_name, vec![work], Vec::new(), out),
         }
     }
 
-    fn await_group(&mut self, index: QueueIndex, of: GroupIndex, work: Option<Deferred>, asker: Option<ShardIndex>) {
+    fn await_group(&mut self, index: QueueIndex, of: &str, work: Option<Deferred>, asker: Option<ShardIndex>) {
         for op in self.ops.values_mut().filter(|op| op.queue == index) {
             if let OpKind::AddGroup { group, waiting, askers } = &mut op.kind
-                && *group == of
+                && **group == *of
             {
                 waiting.extend(work);
                 askers.extend(asker);
@@ -213,19 +213,19 @@ impl Shard {
         let queue = self.queues.get_mut(index);
         let group = queue.add_group(Arc::clone(&name), now);
         queue.groups.get_mut(group).is_spreading = true;
-        self.begin_op(now, index, OpKind::AddGroup { group, waiting, askers }, Order::AddGroup(name), out);
+        let kind = OpKind::AddGroup { group: Arc::clone(&name), waiting, askers };
+        self.begin_op(now, index, kind, Order::AddGroup(name), out);
     }
 
-    fn group_added(&mut self, now: Time, index: QueueIndex, group: GroupIndex, waiting: Vec<Deferred>, askers: &[ShardIndex], out: &mut impl Outbox) {
+    fn group_added(&mut self, now: Time, index: QueueIndex, group: &Arc<str>, waiting: Vec<Deferred>, askers: &[ShardIndex], out: &mut impl Outbox) {
         let queue = self.queues.get_mut(index);
         // The queue may have been deleted meanwhile, and the group with it.
-        if let Some(entry) = queue.groups.find_at_mut(group) {
-            entry.is_spreading = false;
-            let group = Arc::clone(&entry.name);
-            let name = QueueName { tenant: queue.tenant, name: Arc::clone(&queue.name) };
-            for asker in askers {
-                out.send(*asker, Letter::GroupRegistered { queue: name.clone(), group: Arc::clone(&group), refusal: None });
-            }
+        if let Some(index) = queue.groups.find(group) {
+            queue.groups.get_mut(index).is_spreading = false;
+        }
+        let name = QueueName { tenant: queue.tenant, name: Arc::clone(&queue.name) };
+        for asker in askers {
+            out.send(*asker, Letter::GroupRegistered { queue: name.clone(), group: Arc::clone(group), refusal: None });
         }
         self.resume(now, waiting, out);
     }
@@ -244,7 +244,7 @@ impl Shard {
         }
         let queue = self.queues.get(index);
         match queue.groups.find(&group) {
-            Some(known) if queue.groups.get(known).is_spreading => self.await_group(index, known, None, Some(from)),
+            Some(known) if queue.groups.get(known).is_spreading => self.await_group(index, &group, None, Some(from)),
             Some(_) => out.send(from, registered(None)),
             None if queue.groups.count() as usize >= GROUPS_MAX => out.send(from, registered(Some(Refusal::TooManyGroups))),
             None => self.add_group_everywhere(now, index, group, Vec::new(), vec![from], out),
@@ -252,25 +252,19 @@ impl Shard {
     }
 
     /// Pops stay parked on a member through a delete: their groups are known from now on.
-    fn note_parked_groups(&mut self, now: Time, index: QueueIndex, member: ShardIndex, names: &[Arc<str>]) {
+    fn note_parked_groups(&mut self, now: Time, index: QueueIndex, names: &[Arc<str>]) {
         let queue = self.queues.get_mut(index);
         for name in names {
             if queue.groups.find(name).is_none() {
                 queue.add_group(Arc::clone(name), now);
             }
         }
-        if names.is_empty()
-            && let Some(directory) = queue.link.directory_mut()
-        {
-            directory.members.retain(|other| *other != member);
-        }
     }
 
     fn spread_parked_groups(&mut self, now: Time, index: QueueIndex, out: &mut impl Outbox) {
-        let names: Vec<_> = self.queues.get(index).groups.iter().map(|(index, group)| (index, Arc::clone(&group.name))).collect();
-        for (group, name) in names {
-            self.queues.get_mut(index).groups.get_mut(group).is_spreading = true;
-            let kind = OpKind::AddGroup { group, waiting: Vec::new(), askers: Vec::new() };
+        let names: Vec<_> = self.queues.get(index).groups.iter().map(|(_, group)| Arc::clone(&group.name)).collect();
+        for name in names {
+            let kind = OpKind::AddGroup { group: Arc::clone(&name), waiting: Vec::new(), askers: Vec::new() };
             self.begin_op(now, index, kind, Order::AddGroup(name), out);
         }
     }

@@ -57,7 +57,7 @@ impl Shard {
                 Some(ring) => queue.rings.get(ring).pending(group),
                 None => queue.pending(group),
             };
-            assert!(may_hold || available == 0, "{}: a waiter is parked on something it could take", queue.name);
+            assert!(may_hold || available == 0, "{}: parked on something it could take: {waiter:?} in {:?}", queue.name, queue.link);
         }
         count
     }

@@ -142,6 +142,8 @@ impl Shard {
                     Report::Done
                 }
                 Order::Freeze => Report::Frozen(Default::default()),
+                Order::OldestHead => Report::Head(None),
+                Order::Evict { .. } => Report::Evicted((0, 0), None),
                 _ => Report::Done,
             };
         };
@@ -267,11 +269,6 @@ impl Shard {
         entry.bid = parked_at;
         entry.hinted = 0;
         queue.groups.note_waiting(group);
-        if queue.pending(group) == 0 {
-            return;
-        }
-        for ring in queue.rings.indexes() {
-            self.wake_group_in_ring(now, index, group, ring, out);
-        }
+        self.wake_group(now, index, group, out);
     }
 }

@@ -353,7 +353,7 @@ impl Shard {
     pub(crate) fn after_unpark(&mut self, now: Time, index: QueueIndex, group: GroupIndex, ring: Option<RingIndex>, out: &mut impl Outbox) {
         match ring {
             Some(ring) => self.wake_group_in_ring(now, index, group, ring, out),
-            None => self.wake_any(now, index, group, out),
+            None => self.wake_group(now, index, group, out),
         }
         self.reap(index, out);
     }

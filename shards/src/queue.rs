@@ -334,10 +334,6 @@ impl Groups {
         self.cells.get(usize::from(index.0))?.as_ref()
     }
 
-    pub(crate) fn find_at_mut(&mut self, index: GroupIndex) -> Option<&mut Group> {
-        self.cells.get_mut(usize::from(index.0))?.as_mut()
-    }
-
     pub(crate) fn iter(&self) -> impl Iterator<Item = (GroupIndex, &Group)> {
         self.cells.iter().enumerate().filter_map(|(index, cell)| Some((GroupIndex(index as u16), cell.as_ref()?)))
     }

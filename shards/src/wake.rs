@@ -75,13 +75,21 @@ impl Shard {
         self.publish_bid(index, group, out);
     }
 
+    /// Offers everything a queue has for a group to those that wait, on any partition or a named one.
+    pub(crate) fn wake_group(&mut self, now: Time, index: QueueIndex, group: GroupIndex, out: &mut impl Outbox) {
+        let queue = self.queues.get(index);
+        if queue.pending(group) > 0 && queue.groups.get(group).wants_to_hear() {
+            for ring in queue.rings.indexes() {
+                self.wake_group_in_ring(now, index, group, ring, out);
+            }
+        }
+        self.wake_any(now, index, group, out);
+    }
+
     /// Offers everything a queue has to everyone who waits: after its rules changed.
     pub(crate) fn wake_all(&mut self, now: Time, index: QueueIndex, out: &mut impl Outbox) {
         for group in self.queues.get(index).groups.waiting().to_vec() {
-            for ring in self.queues.get(index).rings.indexes() {
-                self.wake_group_in_ring(now, index, group, ring, out);
-            }
-            self.wake_any(now, index, group, out);
+            self.wake_group(now, index, group, out);
         }
     }
 

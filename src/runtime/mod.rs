@@ -40,6 +40,10 @@ const LANE_CAPACITY: usize = 1_024;
 /// Ring entries of an executor: it only sleeps, and moves no bytes.
 const EXECUTOR_RING_DEPTH: usize = 128;
 
+/// The executor's preemption timer, out of the way: one task runs here, and a completion of that timer at the wrong moment makes
+/// glommio-ng 0.12 park although a task was woken.
+const PREEMPT_SPAN: Duration = Duration::from_secs(3_600);
+
 /// What every core of a node shares.
 #[derive(Clone)]
 struct Node {
@@ -186,7 +190,7 @@ fn start_core(
 ) -> thread::JoinHandle<Result<(), String>> {
     thread::spawn(move || {
         let placement = node.config.cores.pinned_cpu(index).map_or(Placement::Unbound, Placement::Fixed);
-        let builder = LocalExecutorBuilder::new(placement).name(&format!("mayfly-{index}")).io_memory(0).ring_depth(EXECUTOR_RING_DEPTH);
+        let builder = LocalExecutorBuilder::new(placement).name(&format!("mayfly-{index}")).io_memory(0).ring_depth(EXECUTOR_RING_DEPTH).preempt_timer(PREEMPT_SPAN);
         let executor = match builder.make() {
             Ok(executor) => executor,
             Err(error) => {

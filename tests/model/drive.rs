@@ -199,6 +199,10 @@ impl Rig {
         if expected != found {
             return Err(self.failure("bytes charged to the node", &expected, &found));
         }
+        let (expected, found) = (self.model.dropped(), self.subject.dropped());
+        if expected != found {
+            return Err(self.failure("messages dropped, by cause", &expected, &found));
+        }
         Ok(())
     }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mayfly_shards::{
-    AckItem, Answer, Command, Delivery, Letter, NodeBudget, Outbox, Payload, Rate, Receipt, Shard, ShardConfig, ShardIndex, TenantBudget,
-    Ticket, Time, Undelivered,
+    AckItem, Answer, Command, Delivery, DropCause, Letter, NodeBudget, Outbox, Payload, Rate, Receipt, Shard, ShardConfig, ShardIndex,
+    TenantBudget, Ticket, Time, Undelivered,
 };
 use smallvec::SmallVec;
 
@@ -54,6 +54,11 @@ impl Subject {
     /// Bytes charged to the node.
     pub(crate) fn used_bytes(&self) -> u64 {
         self.budget.bytes.used()
+    }
+
+    /// Messages dropped since the start, by cause.
+    pub(crate) fn dropped(&self) -> [u64; DropCause::ALL.len()] {
+        self.shard.gauges().dropped
     }
 
     pub(crate) fn ask(&mut self, now: Time, ticket: u64, ask: &Ask) -> Vec<Fact> {

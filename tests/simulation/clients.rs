@@ -99,8 +99,7 @@ impl Clients {
             self.world.run_until(until);
             self.hear();
             if self.random.chance(20) {
-                self.world.settle();
-                self.hear();
+                self.come_to_rest();
                 self.check_nobody_sleeps_on_something();
             }
         }
@@ -210,6 +209,9 @@ impl Clients {
 
     fn hear(&mut self) {
         for (at, ticket, heard) in std::mem::take(&mut self.world.heard) {
+            if self.world.is_traced {
+                eprintln!("{at:?} {ticket:?} hears {heard:?}");
+            }
             let expected = self.expected.remove(&ticket).unwrap_or_else(|| panic!("{ticket:?} is answered twice: {heard:?}"));
             match (expected, heard) {
                 (Expected::Push { .. }, Heard::Answer(Answer::Pushed(_))) => {}
@@ -254,6 +256,17 @@ impl Clients {
         }
     }
 
+    /// Until nothing is under way; hearing an answer may set more off.
+    fn come_to_rest(&mut self) {
+        loop {
+            self.world.settle();
+            self.hear();
+            if self.world.is_quiet() && self.world.heard.is_empty() {
+                return;
+            }
+        }
+    }
+
     /// Nothing is under way: whoever still waits must have nothing to wait for.
     fn check_nobody_sleeps_on_something(&mut self) {
         if self.habits.windows {
@@ -280,8 +293,7 @@ impl Clients {
         // Longer than any wait, lease and redelivery.
         for _ in 0..6 {
             self.world.run_until(self.world.now + Span::from_secs(4));
-            self.world.settle();
-            self.hear();
+            self.come_to_rest();
         }
         // A pop whose client hung up may end unanswered.
         self.expected.retain(|_, expected| !matches!(expected, Expected::Pop(pop) if pop.is_cancelled));
@@ -293,8 +305,7 @@ impl Clients {
             let ticket = self.ticket(Expected::Change);
             let of = home_shard(TENANT, queue, self.world.shard_count());
             self.world.ask(0, of, ticket, Command::Delete { tenant: TENANT, queue });
-            self.world.settle();
-            self.hear();
+            self.come_to_rest();
         }
         assert_eq!(self.world.budget.bytes.used(), 0, "bytes are left");
         assert_eq!(self.world.budget.tenant(TENANT).bytes.used(), 0, "the tenant's bytes are left");
@@ -313,8 +324,7 @@ impl Clients {
                         break;
                     }
                     self.pop_of(queue, None, group, None, true, 4);
-                    self.world.settle();
-                    self.hear();
+                    self.come_to_rest();
                     assert!(self.pending(queue, group, None) < before, "{group} drains nothing of {queue} though {before} are there");
                 }
             }

@@ -25,6 +25,9 @@ pub const DEFAULTS: Options = Options {
 /// Implicit queues are collected after this long.
 pub const IDLE: Span = Span::from_secs(20);
 
+/// Events of one wait; more is a loop that does not end.
+const STEPS_MAX: u32 = 20_000;
+
 /// What travels from core to core.
 #[derive(Debug)]
 enum Mail {
@@ -98,6 +101,8 @@ pub struct World {
     shards: Vec<Shard>,
     lanes: BTreeMap<(usize, usize), VecDeque<(Time, Mail)>>,
     network: Random,
+    /// Whether every piece of mail is printed as it arrives (`MAYFLY_SIM_TRACE`).
+    pub is_traced: bool,
     /// Answers, in order, with the time at which they were given.
     pub heard: Vec<(Time, Ticket, Heard)>,
 }
@@ -118,7 +123,7 @@ impl World {
             })
         });
         let shards = shards.collect();
-        Self { now: Time(1_000_000_000), budget, shards, lanes: BTreeMap::new(), network, heard: Vec::new() }
+        Self { now: Time(1_000_000_000), budget, shards, lanes: BTreeMap::new(), network, is_traced: std::env::var_os("MAYFLY_SIM_TRACE").is_some(), heard: Vec::new() }
     }
 
     pub fn shard_count(&self) -> u16 {
@@ -156,6 +161,9 @@ impl World {
     }
 
     fn receive(&mut self, from: usize, to: usize, mail: Mail) {
+        if self.is_traced {
+            eprintln!("{:?} {from} -> {to}: {mail:?}", self.now);
+        }
         self.on(to, |shard, now, effects| match mail {
             Mail::Letter(letter) => shard.receive(now, ShardIndex(from as u16), letter, effects),
             Mail::Command(ticket, command) => command.lend(|command| shard.step(now, ticket, command, effects)),
@@ -190,18 +198,24 @@ impl World {
 
     /// Lets everything up to `until` happen, in order of time.
     pub fn run_until(&mut self, until: Time) {
+        let mut steps = 0;
         while let Some(at) = self.next_event().filter(|at| *at <= until) {
             self.now = self.now.max(at);
             self.happen();
+            steps += 1;
+            assert!(steps < STEPS_MAX, "letters or deadlines chase each other at {:?}: {:?}", self.now, self.lanes);
         }
         self.now = self.now.max(until);
     }
 
     /// Lets time pass until no letter is under way.
     pub fn settle(&mut self) {
+        let mut steps = 0;
         while !self.is_quiet() {
             let Some(at) = self.next_event() else { break };
             self.run_until(at);
+            steps += 1;
+            assert!(steps < STEPS_MAX, "letters chase each other at {:?}: {:?}", self.now, self.lanes);
         }
     }
 

@@ -5,7 +5,7 @@
 //! pops are answered; then queues are collected. So nothing expired is delivered, and a message that comes back by a pop's timeout is
 //! still given to it.
 
-use mayfly_shards::{Span, Time};
+use mayfly_shards::{DropCause, Span, Time};
 
 use super::Model;
 use super::queue::{Queue, State, Why};
@@ -61,9 +61,11 @@ impl Model {
     }
 
     fn collect_idle(&mut self) {
-        let is_due = |q: &Queue| self.collected_at(q).is_some_and(|at| at <= self.now);
-        let kept = self.queues.iter().filter(|q| !is_due(q)).cloned().collect();
-        self.queues = kept;
+        let is_due = |model: &Self, at: usize| model.collected_at(&model.queues[at]).is_some_and(|at| at <= model.now);
+        while let Some(at) = (0..self.queues.len()).find(|&at| is_due(self, at)) {
+            self.write_off(at, DropCause::Abandoned);
+            self.queues.remove(at);
+        }
     }
 
     /// When an implicit queue is collected, if nothing happens until then.

@@ -13,7 +13,7 @@ mod settle;
 mod status;
 
 use mayfly_shards::{
-    Answer, GROUPS_MAX, MESSAGE_OVERHEAD_BYTES, Options, QUEUE_OVERHEAD_BYTES, Refusal, Span, Time, WAITER_OVERHEAD_BYTES,
+    Answer, DropCause, GROUPS_MAX, MESSAGE_OVERHEAD_BYTES, Options, QUEUE_OVERHEAD_BYTES, Refusal, Span, Time, WAITER_OVERHEAD_BYTES,
 };
 
 use crate::facts::{Ask, Fact, Name, Said};
@@ -49,6 +49,8 @@ pub(crate) struct Model {
     /// Parked pops, longest parked first.
     waiters: Vec<Waiter>,
     buckets: Vec<Bucket>,
+    /// Dropped by cause, beside what the queues that exist have counted themselves.
+    ended: [u64; DropCause::ALL.len()],
     /// Deliveries that may yet be taken back.
     handed: Vec<Handed>,
     /// When the windows that are open now close by `ms`.
@@ -65,6 +67,7 @@ impl Model {
             queues: vec![],
             waiters: vec![],
             buckets: vec![],
+            ended: [0; DropCause::ALL.len()],
             handed: vec![],
             windows_close_at: vec![],
             said: vec![],
@@ -112,6 +115,20 @@ impl Model {
         let queues = self.queues.iter().filter(|q| q.exists);
         let held: u64 = queues.map(|q| QUEUE_OVERHEAD_BYTES + q.bytes() + q.messages.len() as u64 * MESSAGE_OVERHEAD_BYTES).sum();
         held + self.waiters.len() as u64 * WAITER_OVERHEAD_BYTES
+    }
+
+    /// Messages dropped since the start, by cause.
+    pub(crate) fn dropped(&self) -> [u64; DropCause::ALL.len()] {
+        let mut all = self.ended;
+        self.queues.iter().for_each(|q| (0..3).for_each(|cause| all[cause] += q.drops[cause]));
+        all
+    }
+
+    /// A queue is about to be forgotten with all it knew.
+    fn write_off(&mut self, at: usize, cause: DropCause) {
+        let queue = &self.queues[at];
+        (0..3).for_each(|cause| self.ended[cause] += queue.drops[cause]);
+        self.ended[cause as usize] += queue.messages.len() as u64;
     }
 
     /// Whether more was charged than the node may hold. Equal is allowed.
@@ -191,6 +208,7 @@ impl Model {
         let life = self.new_life();
         let queue = &mut self.queues[at];
         let dropped = queue.messages.len() as u64;
+        self.ended[DropCause::Reset as usize] += dropped;
         queue.messages.clear();
         queue.settled.clear();
         queue.groups.iter_mut().for_each(|g| g.states.clear());
@@ -207,6 +225,7 @@ impl Model {
         };
         let declared = self.queues[at].declared;
         let life = self.new_life();
+        self.write_off(at, DropCause::Deleted);
         self.queues[at] = Queue::new(name.clone(), life, self.settings.defaults);
         let groups: Vec<String> = self.waiters.iter().filter(|w| w.queue == *name).map(|w| w.group.clone()).collect();
         for group in groups {

@@ -1,6 +1,6 @@
 //! Push: rate, queue bounds, node bytes, in this order; dropOldest; and dead groups that stand in the way.
 
-use mayfly_shards::{Answer, Policy, Refusal};
+use mayfly_shards::{Answer, DropCause, Policy, Refusal};
 
 use super::Model;
 use super::queue::{Group, Message, Queue, State};
@@ -12,7 +12,10 @@ impl Model {
         if let Err(refusal) = self.spend_rate(name.tenant, messages.len()) {
             return self.answer(ticket, Answer::Refused(refusal));
         }
-        match self.append(name, partition, messages).or_else(|first| self.append_without_dead_groups(name, partition, messages, first)) {
+        // CHOICE: while the node holds more than its bound (answers were taken back), no push is admitted, whatever it would evict.
+        let is_over = self.is_over_node_bytes();
+        let appended = self.append(name, partition, messages, is_over);
+        match appended.or_else(|first| self.append_without_dead_groups(name, partition, messages, is_over, first)) {
             Ok(()) => {
                 self.answer(ticket, Answer::Pushed(messages.len()));
                 self.serve_waiters();
@@ -22,7 +25,7 @@ impl Model {
     }
 
     /// Appends all or nothing.
-    fn append(&mut self, name: &Name, partition: &str, messages: &[Pushed]) -> Result<(), Refusal> {
+    fn append(&mut self, name: &Name, partition: &str, messages: &[Pushed], is_over: bool) -> Result<(), Refusal> {
         let before = self.clone();
         let at = self.make(name);
         let now = self.now;
@@ -36,7 +39,7 @@ impl Model {
         }
         // CHOICE: the room that dropOldest made within the queue's bounds counts for the node's bytes too ("the room it makes is the
         // push's own"), but nothing more is evicted to satisfy the node.
-        let fits = fits.and(if self.is_over_node_bytes() { Err(Refusal::NodeBytes) } else { Ok(()) });
+        let fits = fits.and(if is_over || self.is_over_node_bytes() { Err(Refusal::NodeBytes) } else { Ok(()) });
         if fits.is_err() {
             *self = before;
         }
@@ -48,7 +51,14 @@ impl Model {
     ///
     /// CHOICE: several dead groups may have to go for one push; and the room is the queue's own (a dead group blocks its queue, the
     /// node's bytes are everybody's).
-    fn append_without_dead_groups(&mut self, name: &Name, partition: &str, messages: &[Pushed], first: Refusal) -> Result<(), Refusal> {
+    fn append_without_dead_groups(
+        &mut self,
+        name: &Name,
+        partition: &str,
+        messages: &[Pushed],
+        is_over: bool,
+        first: Refusal,
+    ) -> Result<(), Refusal> {
         let is_for_room = matches!(first, Refusal::QueueFull { can_fit: true });
         let Some(at) = self.find_existing(name).filter(|_| is_for_room && self.settings.group_idle.0 > 0) else { return Err(first) };
         let before = self.clone();
@@ -58,9 +68,11 @@ impl Model {
                 *self = before;
                 return Err(first);
             };
+            let unread = self.queues[at].group(&dead).map_or(0, |g| g.states.values().filter(|s| **s == State::Unread).count());
+            self.ended[DropCause::GroupIdle as usize] += unread as u64;
             self.queues[at].groups.retain(|g| g.name != dead);
             self.queues[at].free_settled();
-            match self.append(name, partition, messages) {
+            match self.append(name, partition, messages, is_over) {
                 Err(Refusal::QueueFull { .. }) => {}
                 Err(refusal) => {
                     *self = before;
@@ -72,11 +84,11 @@ impl Model {
     }
 
     /// The group that has been without pop, ack, parked pop, lease and pending redelivery the longest, and long enough, and that has
-    /// anything still to read (else it holds nothing).
+    /// anything still to read (else it holds nothing). CHOICE: of two that died together, the first by name.
     fn longest_dead_group(&self, at: usize) -> Option<String> {
         let is_dead = |g: &&Group| self.now.since(g.busy_at) >= self.settings.group_idle;
         let has_unread = |g: &&Group| g.states.values().any(|s| *s == State::Unread);
-        self.queues[at].groups.iter().filter(is_dead).filter(has_unread).min_by_key(|g| g.busy_at).map(|g| g.name.clone())
+        self.queues[at].groups.iter().filter(is_dead).filter(has_unread).min_by_key(|g| (g.busy_at, &g.name)).map(|g| g.name.clone())
     }
 }
 

@@ -185,6 +185,7 @@ fn of_dead_groups_those_go_that_hold_the_room() {
     settings.group_idle = Span::from_secs(60);
     settings.defaults.max_length = 2;
     let mut talk = Talk::new(settings);
+    talk.pop("read nothing", 1);
     talk.push(PARTITION, 2);
     talk.pop_with("read it all", None, 2, None, true);
     talk.pass_millis(1_000);

@@ -150,3 +150,18 @@ fn what_was_settled_or_delivered_again_meanwhile_does_not_return() {
     talk.undeliver(second, Broken::Partly);
     assert_eq!(talk.pop("a", 9), [], "somebody else's lease is not touched");
 }
+
+#[test]
+fn a_returned_message_is_the_oldest_head_again() {
+    let mut talk = Talk::with(|o| (o.max_length, o.policy) = (2, mayfly_shards::Policy::DropOldest));
+    talk.push("x", 1);
+    let ticket = take(&mut talk, "a", 1, true);
+    talk.push("x", 1);
+    talk.push("y", 1);
+    talk.push("z", 1);
+    assert_eq!(talk.drops(), [1, 0, 0], "1 went, the oldest head");
+    talk.undeliver(ticket, Broken::Unsent);
+    talk.push("w", 1);
+    assert_eq!(talk.drops(), [3, 0, 0]);
+    assert_eq!(talk.pop("a", 9).iter().map(|m| m.0).collect::<Vec<_>>(), [3, 4], "0 went first, then 2");
+}
