@@ -2,6 +2,8 @@
 
 #![allow(dead_code, unreachable_pub, reason = "shared by test files that each use a part")]
 
+pub mod client;
+
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
@@ -18,6 +20,24 @@ const POLL_EVERY: Duration = Duration::from_millis(10);
 /// `mayfly` with no setting of the caller's environment.
 pub fn mayfly() -> Command {
     clean(Command::new(env!("CARGO_BIN_EXE_mayfly")))
+}
+
+/// `mayfly serve` with `arguments`.
+pub fn serve(shards: usize, arguments: &[&str]) -> Command {
+    let mut command = mayfly();
+    command.args(["serve", "--shards", &shards.to_string()]).args(arguments);
+    command
+}
+
+/// Raises this process's limit of open files, which its nodes inherit, as far as it goes: the limit.
+pub fn raise_open_files() -> usize {
+    let limits = std::fs::read_to_string("/proc/self/limits").expect("limits");
+    let hard = limits.lines().find(|line| line.starts_with("Max open files")).and_then(|line| line.split_whitespace().nth(4));
+    let hard = hard.expect("a limit of open files");
+    let pid = std::process::id().to_string();
+    let raised = Command::new("prlimit").args(["--pid", &pid, &format!("--nofile={hard}:{hard}")]).status().expect("prlimit runs");
+    assert!(raised.success());
+    hard.parse().unwrap_or(usize::MAX)
 }
 
 /// Takes every setting of the caller's environment away from a command.
@@ -96,6 +116,14 @@ impl Node {
         stream.set_read_timeout(Some(Duration::from_secs(5)))?;
         stream.write_all(format!("GET {target} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.address).as_bytes())?;
         io::read_to_string(stream)
+    }
+
+    /// The value of a metric without labels.
+    #[track_caller]
+    pub fn metric(&self, client: &mut client::Client, name: &str) -> u64 {
+        let text = String::from_utf8(client.ask(client::get("/metrics")).body).expect("text");
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).unwrap_or_else(|| panic!("{name} in {text}"));
+        value.parse().expect("a number")
     }
 
     /// The process id.
