@@ -32,8 +32,9 @@ impl Shard {
         let (outcomes, touched) = self.ack_items(now, index, group, items);
         // Answered before anyone is woken by what came back: an ack's client hears of it first.
         out.answer(ticket, Answer::Acked(outcomes));
-        for ring in touched {
-            self.wake_group_in_ring(now, index, group, ring, out);
+        match *touched {
+            [ring] => self.wake_group_in_ring(now, index, group, ring, out),
+            _ => self.wake_group(now, index, group, out),
         }
     }
 
@@ -53,7 +54,7 @@ impl Shard {
                 if touched.last() != Some(&ring) {
                     touched.push(ring);
                 }
-                self.ack_one(index, ring, group, item, &mut freed)
+                self.ack_one(now, index, ring, group, item, &mut freed)
             });
             outcomes.push((item.index, outcome));
         }
@@ -64,28 +65,35 @@ impl Shard {
         (outcomes, touched)
     }
 
-    fn ack_one(&mut self, index: QueueIndex, ring: RingIndex, group: GroupIndex, item: &AckItem<'_>, freed: &mut Freed) -> Outcome {
+    fn ack_one(&mut self, now: Time, index: QueueIndex, ring: RingIndex, group: GroupIndex, item: &AckItem<'_>, freed: &mut Freed) -> Outcome {
         let queue = self.queues.get_mut(index);
         let delivered = queue.rings.get(ring).cursor(group).and_then(|cursor| cursor.unsettled(item.seq)).copied();
         let outcome = judge(delivered.as_ref(), item);
         match outcome {
             Outcome::Acked => {
-                queue.settle(ring, item.seq, group, freed);
+                queue.settle(ring, item.seq, group, now, freed);
                 self.ledger.acked += 1;
             }
             Outcome::Redelivered if delivered.is_some_and(|delivered| delivered.state == DeliveryState::Leased) => {
-                if queue.take_back(ring, item.seq, group, DeliveryState::Returned, &mut self.ledger, freed) {
+                if queue.take_back(ring, item.seq, group, DeliveryState::Returned, now, &mut self.ledger, freed) {
                     return Outcome::Acked;
                 }
             }
+            Outcome::Redelivered => {
+                if let Some(delivered) = delivered {
+                    // Its lease had run out: it is back already, and this delivery is answered.
+                    let behind = (delivered.delivery, delivered.attempts);
+                    queue.give_back(ring, item.seq, group, behind, DeliveryState::Returned, now);
+                }
+            }
             Outcome::Stale => self.ledger.stale += 1,
-            Outcome::Redelivered | Outcome::Unknown => {}
+            Outcome::Unknown => {}
         }
         outcome
     }
 }
 
-/// What an ack means for the delivery its message stands at. `Redelivered` of an expired lease changes nothing: it is back already.
+/// What an ack means for the delivery its message stands at.
 fn judge(delivered: Option<&Delivered>, item: &AckItem<'_>) -> Outcome {
     let Some(delivered) = delivered else { return Outcome::Unknown };
     if item.delivery != delivered.delivery {

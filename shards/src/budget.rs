@@ -47,7 +47,7 @@ impl Bound {
 }
 
 fn charge_up_to(cell: &AtomicU64, amount: u64, max: u64) -> bool {
-    cell.fetch_update(Relaxed, Relaxed, |used| used.checked_add(amount).filter(|sum| *sum <= max)).is_ok()
+    cell.fetch_update(Relaxed, Relaxed, |used| used.checked_add(amount).filter(|sum| amount == 0 || *sum <= max)).is_ok()
 }
 
 /// Messages a second with a burst: the generic cell rate algorithm, one word of state. A rate of 0 admits everything.
@@ -195,11 +195,11 @@ impl QueueCounters {
         }
     }
 
-    /// Charges messages and bytes together, or neither.
+    /// Charges messages and bytes together, or neither. Nothing more always fits, also above a bound that shrank.
     pub(crate) fn charge(&mut self, count: u64, size: u64, max_messages: u64, max_bytes: u64) -> bool {
         match self {
             Self::Plain { messages, bytes, .. } => {
-                let fits = *messages + count <= max_messages && *bytes + size <= max_bytes;
+                let fits = (count == 0 || *messages + count <= max_messages) && (size == 0 || *bytes + size <= max_bytes);
                 if fits {
                     *messages += count;
                     *bytes += size;

@@ -1,4 +1,4 @@
-//! Every deadline of a shard in one indexed heap: arm, move and disarm cost O(log n), the next one is at the root.
+//! Every deadline of a shard, in an indexed heap for each kind of owner: arm, move and disarm cost O(log n), the next one is at a root.
 //!
 //! Invariants: an owner has at most one deadline; `positions[id]` is where `heap` holds it; a deadline never fires early. An owner
 //! whose true deadline moved later may leave the old one in place and look again when it fires.
@@ -41,33 +41,33 @@ enum Place {
     Free { next: u32 },
 }
 
-/// See the module.
+/// The deadlines of one kind of owner.
 #[derive(Debug)]
-pub(crate) struct Deadlines {
+struct Heap {
     heap: Vec<Entry>,
     places: Vec<Place>,
     free: u32,
 }
 
-impl Default for Deadlines {
+impl Default for Heap {
     fn default() -> Self {
         Self { heap: Vec::new(), places: Vec::new(), free: u32::MAX }
     }
 }
 
-impl Deadlines {
+impl Heap {
     /// The earliest deadline.
-    pub(crate) fn next(&self) -> Option<Time> {
+    fn next(&self) -> Option<Time> {
         self.heap.first().map(|entry| entry.at)
     }
 
     /// Number of deadlines armed.
-    pub(crate) fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.heap.len()
     }
 
     /// When `id` fires; `Time::NEVER` when it is not armed.
-    pub(crate) fn at(&self, id: DeadlineId) -> Time {
+    fn at(&self, id: DeadlineId) -> Time {
         match self.places.get(id.0 as usize) {
             Some(Place::At { position, .. }) => self.heap[*position as usize].at,
             _ => Time::NEVER,
@@ -75,7 +75,7 @@ impl Deadlines {
     }
 
     /// Fires at `at`, whatever was armed before.
-    pub(crate) fn arm(&mut self, id: &mut DeadlineId, owner: Owner, at: Time) {
+    fn arm(&mut self, id: &mut DeadlineId, owner: Owner, at: Time) {
         if *id == DeadlineId::NONE {
             *id = self.insert(owner, at);
             return;
@@ -90,14 +90,14 @@ impl Deadlines {
     }
 
     /// Fires at `at` or earlier.
-    pub(crate) fn arm_no_later(&mut self, id: &mut DeadlineId, owner: Owner, at: Time) {
+    fn arm_no_later(&mut self, id: &mut DeadlineId, owner: Owner, at: Time) {
         if at < self.at(*id) {
             self.arm(id, owner, at);
         }
     }
 
     /// Fires no more.
-    pub(crate) fn disarm(&mut self, id: &mut DeadlineId) {
+    fn disarm(&mut self, id: &mut DeadlineId) {
         if *id == DeadlineId::NONE {
             return;
         }
@@ -107,7 +107,7 @@ impl Deadlines {
     }
 
     /// Takes the earliest deadline when it is due. Its owner's handle is void from here: the owner sets it to `NONE`.
-    pub(crate) fn pop_due(&mut self, now: Time) -> Option<Owner> {
+    fn pop_due(&mut self, now: Time) -> Option<Owner> {
         let first = *self.heap.first()?;
         if first.at > now {
             return None;
@@ -191,6 +191,73 @@ impl Deadlines {
     }
 }
 
+
+/// Whose deadlines fire when several are due: first what brings messages back or drops them, then pops, then queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Ring,
+    Waiter,
+    Queue,
+}
+
+impl Owner {
+    fn kind(self) -> Kind {
+        match self {
+            Self::Ring(..) => Kind::Ring,
+            Self::Waiter(_) => Kind::Waiter,
+            Self::Queue(_) => Kind::Queue,
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Deadlines {
+    rings: Heap,
+    waiters: Heap,
+    queues: Heap,
+}
+
+impl Deadlines {
+    fn heap(&mut self, kind: Kind) -> &mut Heap {
+        match kind {
+            Kind::Ring => &mut self.rings,
+            Kind::Waiter => &mut self.waiters,
+            Kind::Queue => &mut self.queues,
+        }
+    }
+
+    /// The earliest deadline.
+    pub(crate) fn next(&self) -> Option<Time> {
+        [&self.rings, &self.waiters, &self.queues].into_iter().filter_map(Heap::next).min()
+    }
+
+    /// Number of deadlines armed.
+    pub(crate) fn len(&self) -> usize {
+        self.rings.len() + self.waiters.len() + self.queues.len()
+    }
+
+    /// Fires at `at`, whatever was armed before.
+    pub(crate) fn arm(&mut self, id: &mut DeadlineId, owner: Owner, at: Time) {
+        self.heap(owner.kind()).arm(id, owner, at);
+    }
+
+    /// Fires at `at` or earlier.
+    pub(crate) fn arm_no_later(&mut self, id: &mut DeadlineId, owner: Owner, at: Time) {
+        self.heap(owner.kind()).arm_no_later(id, owner, at);
+    }
+
+    /// Fires no more; `kind` is that of the owner.
+    pub(crate) fn disarm(&mut self, kind: Kind, id: &mut DeadlineId) {
+        self.heap(kind).disarm(id);
+    }
+
+    /// Takes the earliest deadline of a kind when it is due. Its owner's handle is void from here: the owner sets it to `NONE`.
+    pub(crate) fn pop_due(&mut self, kind: Kind, now: Time) -> Option<Owner> {
+        self.heap(kind).pop_due(now)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,7 +271,7 @@ mod tests {
         /// Against a plain list: the same owners fire, in order of time, whatever was armed, moved or disarmed.
         #[test]
         fn fires_what_a_sorted_list_would(ops in prop::collection::vec((0u8..4, 0u32..12, 0u64..40), 1..200)) {
-            let mut heap = Deadlines::default();
+            let mut heap = Heap::default();
             let mut ids = [DeadlineId::NONE; 12];
             let mut list = [Time::NEVER; 12];
             for (op, n, at) in ops {

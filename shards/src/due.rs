@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::command::DropCause;
 use crate::cursor::DeliveryState;
-use crate::deadlines::{DeadlineId, Owner};
+use crate::deadlines::{DeadlineId, Kind, Owner};
 use crate::ledger::Freed;
 use crate::letter::Order;
 use crate::link::Link;
@@ -57,10 +57,16 @@ impl Shard {
         let queue = self.queues.get(index);
         let is_spare = queue.rings.count() > 1 && queue.rings.get(ring).held == 0;
         let is_empty = queue.held == 0;
+        // Idleness begins with the last message.
+        let queue = self.queues.get_mut(index);
+        if queue.rings.get(ring).held == 0 {
+            queue.rings.get_mut(ring).used_at = now;
+        }
         if is_spare {
             self.arm_ring(index, ring, now + self.ring_idle());
         }
         if is_empty {
+            self.queues.get_mut(index).used_at = now;
             self.arm_queue(now, index);
         }
     }
@@ -81,7 +87,8 @@ impl Shard {
         self.deadlines.arm_no_later(&mut queue.deadline, Owner::Queue(index), at);
     }
 
-    pub(crate) fn ring_due(&mut self, now: Time, index: QueueIndex, ring: RingIndex, out: &mut impl Outbox) {
+    /// Carries out what is due in a ring. Whether a message is there again.
+    pub(crate) fn ring_due(&mut self, now: Time, index: QueueIndex, ring: RingIndex) -> bool {
         self.queues.get_mut(index).rings.get_mut(ring).deadline = DeadlineId::NONE;
         let mut freed = Freed::default();
         let mut is_ready = false;
@@ -93,7 +100,7 @@ impl Shard {
                 break ttl_at.min(lease_end);
             }
             if ttl_at <= lease_end {
-                queue.evict_first(ring, DropCause::Ttl, &mut self.ledger, &mut freed);
+                queue.evict_first(ring, DropCause::Ttl, now, &mut self.ledger, &mut freed);
             } else if let Some(group) = group {
                 is_ready |= self.end_lease(index, ring, group, now, &mut freed);
             }
@@ -103,17 +110,15 @@ impl Shard {
             self.arm_ring(index, ring, next);
         }
         self.after_release(now, index, ring, freed);
-        if is_ready {
-            self.wake_ring(now, index, ring, out);
-        }
         self.drop_idle_ring(now, index, ring);
+        is_ready
     }
 
     /// One lease ran out. Whether its message is there again.
     fn end_lease(&mut self, index: QueueIndex, ring: RingIndex, group: GroupIndex, now: Time, freed: &mut Freed) -> bool {
         let queue = self.queues.get_mut(index);
         let Some(ended) = queue.rings.get_mut(ring).cursor_mut(group).pop_lease_end(now) else { return false };
-        !queue.take_back(ring, ended.seq, group, DeliveryState::Expired, &mut self.ledger, freed)
+        !queue.take_back(ring, ended.seq, group, DeliveryState::Expired, now, &mut self.ledger, freed)
     }
 
     /// An empty partition that nobody used for a while goes, unless it is the only one.
@@ -130,7 +135,7 @@ impl Shard {
         }
         if let Some(mut entry) = queue.rings.remove(ring) {
             queue.counters.close_partition();
-            self.deadlines.disarm(&mut entry.deadline);
+            self.deadlines.disarm(Kind::Ring, &mut entry.deadline);
         }
     }
 
@@ -170,7 +175,7 @@ impl Shard {
         for ring in queue.rings.indexes() {
             dropped += queue.clear_ring(ring, &mut freed);
             let entry = queue.rings.get_mut(ring);
-            self.deadlines.disarm(&mut entry.deadline);
+            self.deadlines.disarm(Kind::Ring, &mut entry.deadline);
         }
         queue.move_groups_to_end();
         queue.heads = None;
@@ -194,7 +199,7 @@ impl Shard {
         queue.is_declared = false;
         queue.options = default_options;
         queue.drops = [0; 3];
-        self.deadlines.disarm(&mut queue.deadline);
+        self.deadlines.disarm(Kind::Queue, &mut queue.deadline);
         for ring in queue.rings.indexes() {
             // One that stays is counted anew when the queue is used again.
             queue.counters.close_partition();

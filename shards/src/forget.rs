@@ -19,8 +19,8 @@ pub(crate) const FORGET_INTERVAL: Span = Span::from_secs(1);
 impl Queue {
     /// Dormant groups not used since `before`, the one longest idle first; at least one group is left out.
     fn idle_groups(&self, before: Time) -> Vec<GroupIndex> {
-        let mut idle: Vec<_> =
-            self.groups.iter().filter(|(_, group)| group.is_dormant() && group.used_at <= before).map(|(index, group)| (group.used_at, index)).collect();
+        let holds = |(index, group): &(GroupIndex, &crate::group::Group)| group.is_dormant() && group.used_at <= before && self.pending(*index) > 0;
+        let mut idle: Vec<_> = self.groups.iter().filter(holds).map(|(index, group)| ((group.used_at, Arc::clone(&group.name)), index)).collect();
         idle.sort_unstable();
         idle.truncate((self.groups.count() as usize).saturating_sub(1));
         idle.into_iter().map(|(_, index)| index).collect()
@@ -35,6 +35,21 @@ impl Queue {
         })
     }
 
+    fn held_by_alone(&self, idle: &[GroupIndex]) -> (u64, u64) {
+        let others: Vec<_> = self.groups.iter().map(|(index, _)| index).filter(|index| !idle.contains(index)).collect();
+        let mut sum = (0, 0);
+        for (_, ring) in self.rings.iter() {
+            for slot in ring.slots() {
+                if let Some(payload) = &slot.payload
+                    && others.iter().all(|group| ring.cursor(*group).is_some_and(|cursor| cursor.is_settled(slot.seq)))
+                {
+                    sum = (sum.0 + 1, sum.1 + payload.len() as u64);
+                }
+            }
+        }
+        sum
+    }
+
     /// Forgets a group; what it alone held is freed.
     pub(crate) fn remove_group(&mut self, group: GroupIndex, ledger: &mut Ledger, freed: &mut Freed) {
         ledger.dropped[DropCause::GroupIdle as usize] += self.pending(group);
@@ -47,13 +62,27 @@ impl Queue {
 }
 
 impl Shard {
-    /// Forgets idle groups of a queue that lives on this shard alone until something was freed. Whether anything was.
-    pub(crate) fn forget_idle_groups(&mut self, now: Time, index: QueueIndex) -> bool {
+    /// The idle groups of a queue that lives on this shard alone which hold the room that lacks, and how much they hold.
+    pub(crate) fn groups_to_forget(&self, now: Time, index: QueueIndex, lacks: (u64, u64)) -> Option<(Vec<GroupIndex>, (u64, u64))> {
         let is_alone = matches!(self.queues.get(index).link, Link::Alone);
-        is_alone && self.may_forget_groups(now, index) && {
-            let idle = self.idle_groups(now, index);
-            self.forget_groups(index, &idle)
+        if !is_alone || !self.may_forget_groups(now, index) {
+            return None;
         }
+        let mut idle = self.idle_groups(now, index);
+        let queue = self.queues.get(index);
+        let (count, room) = (1..=idle.len()).map(|count| (count, queue.held_by_alone(&idle[..count]))).find(|(_, (messages, bytes))| *messages >= lacks.0 && *bytes >= lacks.1)?;
+        idle.truncate(count);
+        Some((idle, room))
+    }
+
+    /// Forgets these groups.
+    pub(crate) fn forget_groups(&mut self, index: QueueIndex, idle: &[GroupIndex]) {
+        let queue = self.queues.get_mut(index);
+        let mut freed = Freed::default();
+        for group in idle {
+            queue.remove_group(*group, &mut self.ledger, &mut freed);
+        }
+        queue.release(freed, &self.ledger);
     }
 
     fn idle_groups(&self, now: Time, index: QueueIndex) -> Vec<GroupIndex> {
@@ -65,20 +94,6 @@ impl Shard {
     pub(crate) fn may_forget_groups(&self, now: Time, index: QueueIndex) -> bool {
         let idle = self.idle_groups(now, index);
         !idle.is_empty() && self.queues.get(index).is_held_by_alone(&idle)
-    }
-
-    /// Forgets these groups, in order, until something was freed. Whether anything was.
-    fn forget_groups(&mut self, index: QueueIndex, idle: &[GroupIndex]) -> bool {
-        let queue = self.queues.get_mut(index);
-        let mut freed = Freed::default();
-        for group in idle {
-            queue.remove_group(*group, &mut self.ledger, &mut freed);
-            if freed.messages > 0 {
-                break;
-            }
-        }
-        queue.release(freed, &self.ledger);
-        freed.messages > 0
     }
 
     /// Forgets groups by name, as the home decided.

@@ -53,8 +53,11 @@ impl Group {
         }
     }
 
-    /// Takes a delivery that ends out of the sums.
-    pub(crate) fn forget_delivery(&mut self, delivered: Option<&Delivered>) {
+    /// Takes a delivery that ends out of the sums. Until now it kept the group in use.
+    pub(crate) fn forget_delivery(&mut self, delivered: Option<&Delivered>, now: Time) {
+        if delivered.is_some() {
+            self.used_at = self.used_at.max(now);
+        }
         match delivered.map(|delivered| delivered.state) {
             Some(DeliveryState::Leased) => self.leased -= 1,
             Some(DeliveryState::Expired | DeliveryState::Returned) => self.ready -= 1,

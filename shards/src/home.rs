@@ -353,7 +353,7 @@ impl Shard {
                 }
                 (_, next) => {
                     let until = next.map_or(Time::NEVER, |(at, _)| at);
-                    let made = self.evict_until(index, lacks, until);
+                    let made = self.evict_until(now, index, lacks, until);
                     eviction.made = (eviction.made.0 + made.0, eviction.made.1 + made.1);
                 }
             }

@@ -68,6 +68,12 @@ impl Ledger {
         Ok(())
     }
 
+    /// Charges a parked pop for which there was room a moment ago.
+    pub(crate) fn charge_waiter_unbounded(&self, tenant: Tenant) {
+        self.budget.tenant(tenant).parked.charge_unbounded(1);
+        self.budget.bytes.charge_unbounded(WAITER_OVERHEAD_BYTES);
+    }
+
     pub(crate) fn release_waiter(&self, tenant: Tenant) {
         self.budget.tenant(tenant).parked.release(1);
         self.budget.bytes.release(WAITER_OVERHEAD_BYTES);

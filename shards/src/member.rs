@@ -165,7 +165,7 @@ impl Shard {
             }
             Order::OldestHead => return Report::Head(self.oldest_at(index)),
             Order::Evict { room, until } => {
-                let made = self.evict_until(index, room, until);
+                let made = self.evict_until(now, index, room, until);
                 return Report::Evicted(made, self.oldest_at(index));
             }
         }
@@ -224,7 +224,7 @@ impl Shard {
     }
 
     /// Evicts the oldest messages pushed no later than `until`, for a push elsewhere: they stay charged to the queue.
-    pub(crate) fn evict_until(&mut self, index: QueueIndex, lacks: Room, until: Time) -> Room {
+    pub(crate) fn evict_until(&mut self, now: Time, index: QueueIndex, lacks: Room, until: Time) -> Room {
         let queue = self.queues.get_mut(index);
         let mut freed = Freed::default();
         while freed.messages < lacks.0 || freed.bytes < lacks.1 {
@@ -232,7 +232,7 @@ impl Shard {
             if queue.rings.get(ring).first().is_none_or(|slot| slot.pushed_at > until) {
                 break;
             }
-            queue.evict_first(ring, DropCause::Bounds, &mut self.ledger, &mut freed);
+            queue.evict_first(ring, DropCause::Bounds, now, &mut self.ledger, &mut freed);
         }
         queue.book_evicted(freed);
         self.ledger.budget.bytes.release(Ledger::node_bytes(freed.messages, freed.bytes));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::command::{Command, Refusal};
-use crate::deadlines::Owner;
+use crate::deadlines::{Kind, Owner};
 use crate::ledger::{Freed, WaiterRefused};
 use crate::letter::Deferred;
 use crate::limits::{ANSWER_PAYLOAD_BYTES_MAX, GROUPS_MAX, PARTITIONS_MAX, QUEUE_OVERHEAD_BYTES};
@@ -118,10 +118,11 @@ impl Shard {
         if is_new_ring && partitions >= PARTITIONS_MAX as u64 {
             return Err(Refusal::TooManyPartitions);
         }
+        self.refuse_parking_early(now, index, group, request)?;
+        let queue = self.queues.get(index);
         let group = match group {
             Some(group) if !queue.groups.get(group).is_spreading => group,
             None if matches!(queue.link, Link::Alone) => {
-                self.refuse_parking_early(now, index, request)?;
                 let name = self.queues.names.group(request.group);
                 self.queues.get_mut(index).add_group(name, now)
             }
@@ -133,9 +134,19 @@ impl Shard {
         self.pop_known(now, ticket, index, group, request, out)
     }
 
-    /// A pop that would register its group and then find no place to wait registers nothing.
-    fn refuse_parking_early(&self, now: Time, index: QueueIndex, request: PopRequest<'_>) -> Result<(), Refusal> {
-        if request.wait_until.is_some_and(|until| until > now) && self.queues.get(index).held == 0 {
+    /// A pop that would have to wait and finds no place makes nothing.
+    fn refuse_parking_early(&self, now: Time, index: QueueIndex, group: Option<GroupIndex>, request: PopRequest<'_>) -> Result<(), Refusal> {
+        if !request.wait_until.is_some_and(|until| until > now) {
+            return Ok(());
+        }
+        let queue = self.queues.get(index);
+        let ring = request.partition.map(|partition| queue.rings.find(partition).map(|ring| queue.rings.get(ring)));
+        let pending = match (ring, group) {
+            (Some(ring), group) => ring.map_or(0, |ring| group.map_or(ring.held, |group| ring.pending(group))),
+            (None, group) => group.map_or(queue.held, |group| queue.pending(group)),
+        };
+        let is_behind = group.is_some_and(|group| queue.groups.get(group).wants_to_hear());
+        if pending == 0 || queue.options.is_windowed() || is_behind {
             self.charge_waiter(request.tenant)?;
             self.ledger.release_waiter(request.tenant);
         }
@@ -150,13 +161,7 @@ impl Shard {
         let ring = match request.partition {
             Some(partition) => match self.queues.get(index).rings.find(partition) {
                 Some(ring) => Some(ring),
-                None => {
-                    if waits.is_some() {
-                        self.charge_waiter(request.tenant)?;
-                        self.ledger.release_waiter(request.tenant);
-                    }
-                    Some(self.open_ring(index, partition, now))
-                }
+                None => Some(self.open_ring(index, partition, now)),
             },
             None => None,
         };
@@ -171,7 +176,8 @@ impl Shard {
             self.answer_pop(now, ticket, index, reach, out);
             return Ok(());
         }
-        self.charge_waiter(request.tenant)?;
+        // There was room for it when the request came in, before a group or partition was made for it.
+        self.ledger.charge_waiter_unbounded(request.tenant);
         let waiter = Waiter::new(ticket, index, group, ring, request.batch, request.auto_ack, waits, now);
         self.park(index, waiter);
         match ring {
@@ -227,7 +233,7 @@ impl Shard {
             None => &mut queue.groups.get_mut(group).any,
         };
         let mut waiter = self.waiters.remove(list, waiter);
-        self.deadlines.disarm(&mut waiter.deadline);
+        self.deadlines.disarm(Kind::Waiter, &mut waiter.deadline);
         let group_mut = queue.groups.get_mut(group);
         group_mut.waiting -= 1;
         group_mut.used_at = now;

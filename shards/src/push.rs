@@ -15,7 +15,7 @@ use crate::name::{QueueName, Tenant};
 use crate::options::{Options, Policy};
 use crate::outbox::{Answer, Outbox, Ticket};
 use crate::payload::Payload;
-use crate::queue::QueueIndex;
+use crate::queue::{Queue, QueueIndex};
 use crate::shard::Shard;
 use crate::time::Time;
 
@@ -48,6 +48,24 @@ fn missing(counters: &QueueCounters, wanted: Room, made: Room, options: &Options
     let (messages, bytes, _) = counters.totals();
     let max = max_room(options);
     ((messages + wanted.0).saturating_sub(made.0 + max.0), (bytes + wanted.1).saturating_sub(made.1 + max.1))
+}
+
+/// Charges the node for a push, less what its eviction will free; how much that is. None: refused, nothing charged. What is freed on
+/// other cores is not credited.
+fn charge_net(ledger: &Ledger, queue: &Queue, node_bytes: u64, partition: &str, lacks: Room) -> Option<u64> {
+    let bound = &ledger.budget.bytes;
+    let is_alone = matches!(queue.counters, QueueCounters::Plain { .. });
+    if lacks == (0, 0) || !is_alone {
+        return bound.charge(node_bytes).then_some(0);
+    }
+    // At least what is lacking goes; only a node that is nearly full needs to know exactly.
+    let least = Ledger::node_bytes(lacks.0, lacks.1).min(node_bytes);
+    if bound.charge(node_bytes - least) {
+        return Some(least);
+    }
+    let (messages, bytes) = queue.would_evict(partition, lacks);
+    let exact = Ledger::node_bytes(messages, bytes).min(node_bytes);
+    bound.charge(node_bytes - exact).then_some(exact)
 }
 
 impl Shard {
@@ -160,21 +178,23 @@ impl Shard {
             return Err(Refusal::TooManyPartitions);
         }
         let lacks = missing(&queue.counters, wanted, (0, 0), &options);
-        if lacks != (0, 0) && options.policy == Policy::Reject && !self.forget_idle_groups(now, index) {
-            return self.ask_for_idle_groups(now, ticket, index, partition, payloads, out);
+        if lacks != (0, 0) && options.policy == Policy::Reject {
+            let Some((idle, room)) = self.groups_to_forget(now, index, lacks) else {
+                return self.ask_for_idle_groups(now, ticket, index, partition, payloads, out);
+            };
+            let node_bytes = Ledger::node_bytes(wanted.0, wanted.1);
+            let credit = Ledger::node_bytes(room.0, room.1).min(node_bytes);
+            if !self.ledger.budget.bytes.charge(node_bytes - credit) {
+                return Err(Refusal::NodeBytes);
+            }
+            self.ledger.budget.bytes.charge_unbounded(credit);
+            self.forget_groups(index, &idle);
+            return Ok(self.queues.get_mut(index).counters.exchange((0, 0), wanted, max));
         }
         let queue = self.queues.get_mut(index);
-        let lacks = missing(&queue.counters, wanted, (0, 0), &options);
-        if lacks != (0, 0) && options.policy == Policy::Reject {
-            return Err(Refusal::QueueFull { can_fit: true });
-        }
-        // What will be evicted at least is credited: the node never holds more than its bound.
         let node_bytes = Ledger::node_bytes(wanted.0, wanted.1);
-        let credit = if matches!(queue.counters, QueueCounters::Plain { .. }) { Ledger::node_bytes(lacks.0, lacks.1).min(node_bytes) } else { 0 };
-        if !self.ledger.budget.bytes.charge(node_bytes - credit) {
-            return Err(Refusal::NodeBytes);
-        }
-        let made = if lacks == (0, 0) { (0, 0) } else { self.evict_for(index, partition, lacks, credit) };
+        let Some(credit) = charge_net(&self.ledger, queue, node_bytes, partition, lacks) else { return Err(Refusal::NodeBytes) };
+        let made = if lacks == (0, 0) { (0, 0) } else { self.evict_for(now, index, partition, lacks, credit) };
         let queue = self.queues.get_mut(index);
         if queue.counters.exchange(made, wanted, max) {
             return Ok(true);
@@ -185,19 +205,19 @@ impl Shard {
 
     /// Evicts here for a push: of its own partition first, then, while the queue lives on one core, of the others, oldest head
     /// first. What was evicted stays charged to the queue; `credit` of it is charged to the node already.
-    fn evict_for(&mut self, index: QueueIndex, partition: &str, lacks: Room, credit: u64) -> Room {
+    fn evict_for(&mut self, now: Time, index: QueueIndex, partition: &str, lacks: Room, credit: u64) -> Room {
         let queue = self.queues.get_mut(index);
         let is_alone = matches!(queue.counters, QueueCounters::Plain { .. });
         let mut freed = Freed::default();
         let is_short = |freed: &Freed| freed.messages < lacks.0 || freed.bytes < lacks.1;
         if let Some(ring) = queue.rings.find(partition) {
             while is_short(&freed) && queue.rings.get(ring).held > 0 {
-                queue.evict_first(ring, DropCause::Bounds, &mut self.ledger, &mut freed);
+                queue.evict_first(ring, DropCause::Bounds, now, &mut self.ledger, &mut freed);
             }
         }
         while is_alone && is_short(&freed) {
             let Some(ring) = queue.oldest_head() else { break };
-            queue.evict_first(ring, DropCause::Bounds, &mut self.ledger, &mut freed);
+            queue.evict_first(ring, DropCause::Bounds, now, &mut self.ledger, &mut freed);
         }
         queue.book_evicted(freed);
         let budget = &self.ledger.budget;
@@ -221,6 +241,7 @@ impl Shard {
         queue.append(ring, now, payloads.drain(..), next_seq);
         self.arm_ring_ttl(index, ring);
         self.wake_ring(now, index, ring, out);
+        self.arm_queue(now, index);
     }
 
     /// A waiting push asks the home for the room that its own partition could not give.

@@ -168,40 +168,40 @@ impl Queue {
     }
 
     /// A group is done with a message that was leased to it or awaits redelivery.
-    pub(crate) fn settle(&mut self, ring: RingIndex, seq: u64, group: GroupIndex, freed: &mut Freed) {
+    pub(crate) fn settle(&mut self, ring: RingIndex, seq: u64, group: GroupIndex, now: Time, freed: &mut Freed) {
         let group_count = self.groups.count();
         let ring = self.rings.get_mut(ring);
-        self.groups.get_mut(group).forget_delivery(ring.cursor(group).and_then(|cursor| cursor.unsettled(seq)));
+        self.groups.get_mut(group).forget_delivery(ring.cursor(group).and_then(|cursor| cursor.unsettled(seq)), now);
         if let Some(index) = ring.find_held(seq) {
             freed.add_payload(ring.settle(index, group, group_count).as_ref());
         }
     }
 
     /// A leased message comes back to its group: awaits redelivery, or is dropped when its attempts are used up. Whether it was dropped.
-    pub(crate) fn take_back(&mut self, ring: RingIndex, seq: u64, group: GroupIndex, state: DeliveryState, ledger: &mut Ledger, freed: &mut Freed) -> bool {
+    pub(crate) fn take_back(&mut self, ring: RingIndex, seq: u64, group: GroupIndex, state: DeliveryState, now: Time, ledger: &mut Ledger, freed: &mut Freed) -> bool {
         let Some(delivered) = self.rings.get(ring).cursor(group).and_then(|cursor| cursor.unsettled(seq)).copied() else { return false };
         if delivered.attempts >= self.options.attempts_max() {
-            self.settle(ring, seq, group, freed);
+            self.settle(ring, seq, group, now, freed);
             self.drops[DropCause::Retry as usize] += 1;
             ledger.dropped[DropCause::Retry as usize] += 1;
             return true;
         }
-        self.give_back(ring, seq, group, delivered.delivery, delivered.attempts, state);
+        self.give_back(ring, seq, group, (delivered.delivery, delivered.attempts), state, now);
         ledger.redelivered += 1;
         false
     }
 
-    /// `seq` awaits redelivery to its group, in its place, with so many deliveries and charged attempts behind it.
-    pub(crate) fn give_back(&mut self, ring: RingIndex, seq: u64, group: GroupIndex, delivery: u32, attempts: u32, state: DeliveryState) {
+    /// `seq` awaits redelivery to its group, in its place, with so many deliveries and charged attempts `behind` it.
+    pub(crate) fn give_back(&mut self, ring: RingIndex, seq: u64, group: GroupIndex, behind: (u32, u32), state: DeliveryState, now: Time) {
         let cursor = self.rings.get_mut(ring).cursor_mut(group);
         let group = self.groups.get_mut(group);
-        group.forget_delivery(cursor.unsettled(seq));
+        group.forget_delivery(cursor.unsettled(seq), now);
         group.ready += 1;
-        cursor.make_ready(seq, delivery, attempts, state);
+        cursor.make_ready(seq, behind.0, behind.1, state);
     }
 
     /// Takes the oldest message of a ring out, leased or not, and tells every group: payload bytes freed.
-    pub(crate) fn evict_first(&mut self, ring: RingIndex, cause: DropCause, ledger: &mut Ledger, freed: &mut Freed) {
+    pub(crate) fn evict_first(&mut self, ring: RingIndex, cause: DropCause, now: Time, ledger: &mut Ledger, freed: &mut Freed) {
         let ring = self.rings.get_mut(ring);
         let Some(seq) = ring.first().map(|slot| slot.seq) else { return };
         let mut passed: SmallVec<[GroupIndex; 8]> = SmallVec::new();
@@ -209,7 +209,7 @@ impl Queue {
             passed.push(cursor.group);
             let group = self.groups.get_mut(cursor.group);
             if cursor.next > seq {
-                group.forget_delivery(cursor.unsettled(seq));
+                group.forget_delivery(cursor.unsettled(seq), now);
                 cursor.settle(seq);
             } else {
                 cursor.next = seq + 1;
@@ -276,6 +276,24 @@ impl Queue {
     pub(crate) fn book_evicted(&mut self, freed: Freed) {
         self.held -= freed.messages;
         self.bytes -= freed.bytes;
+    }
+
+    /// What dropOldest would evict for a push that lacks so much: exact, and linear in what is held.
+    pub(crate) fn would_evict(&self, partition: &str, lacks: (u64, u64)) -> (u64, u64) {
+        let mut all: Vec<(bool, u64, u64)> = self
+            .rings
+            .iter()
+            .flat_map(|(_, ring)| ring.slots().filter_map(|slot| Some((*ring.partition != *partition, slot.seq, slot.payload.as_ref()?.len() as u64))))
+            .collect();
+        all.sort_unstable();
+        let mut made = (0, 0);
+        for (_, _, size) in all {
+            if made.0 >= lacks.0 && made.1 >= lacks.1 {
+                break;
+            }
+            made = (made.0 + 1, made.1 + size);
+        }
+        made
     }
 
     /// The ring with the oldest message here.

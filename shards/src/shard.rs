@@ -6,10 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::budget::NodeBudget;
 use crate::claim::Claim;
 use crate::command::{Command, OwnedCommand, Refusal};
-use crate::deadlines::{Deadlines, Owner};
+use crate::deadlines::{Deadlines, Kind, Owner};
 use crate::home::Op;
 use crate::ledger::Ledger;
 use crate::letter::{Deferred, Letter};
@@ -157,14 +159,23 @@ impl Shard {
         self.deadlines.next()
     }
 
-    /// Lets everything due by `now` happen: timeouts, lease ends, ttl, collection.
+    /// Lets everything due by `now` happen: first what drops messages or brings them back, so that what comes back together is given
+    /// together and nothing expired is delivered; then pops that end; then collection.
     pub fn expire(&mut self, now: Time, out: &mut impl Outbox) {
-        while let Some(owner) = self.deadlines.pop_due(now) {
-            match owner {
-                Owner::Waiter(waiter) => self.waiter_due(now, waiter, out),
-                Owner::Ring(queue, ring) => self.ring_due(now, queue, ring, out),
-                Owner::Queue(queue) => self.queue_due(now, queue, out),
+        let mut touched: SmallVec<[QueueIndex; 4]> = SmallVec::new();
+        while let Some(Owner::Ring(queue, ring)) = self.deadlines.pop_due(Kind::Ring, now) {
+            if self.ring_due(now, queue, ring) && !touched.contains(&queue) {
+                touched.push(queue);
             }
+        }
+        for queue in touched {
+            self.wake_all(now, queue, out);
+        }
+        while let Some(Owner::Waiter(waiter)) = self.deadlines.pop_due(Kind::Waiter, now) {
+            self.waiter_due(now, waiter, out);
+        }
+        while let Some(Owner::Queue(queue)) = self.deadlines.pop_due(Kind::Queue, now) {
+            self.queue_due(now, queue, out);
         }
     }
 
@@ -301,9 +312,9 @@ impl Shard {
             return;
         }
         let mut queue = self.queues.remove(index);
-        self.deadlines.disarm(&mut queue.deadline);
+        self.deadlines.disarm(Kind::Queue, &mut queue.deadline);
         for (_, ring) in queue.rings.iter_mut() {
-            self.deadlines.disarm(&mut ring.deadline);
+            self.deadlines.disarm(Kind::Ring, &mut ring.deadline);
         }
         if let Link::Member(membership) = &queue.link {
             out.send(membership.home, Letter::Left { queue: QueueName { tenant: queue.tenant, name: Arc::clone(&queue.name) } });

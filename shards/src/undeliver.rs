@@ -42,10 +42,19 @@ impl Shard {
             return;
         }
         for run in receipt.runs {
+            let is_new = self.queues.get(index).rings.find(&run.partition).is_none();
             let ring = self.open_ring(index, &run.partition, now);
+            if is_new {
+                // It was dropped since, being empty: every group that is known had passed all of it.
+                let end = run.messages.last().map_or(0, |message| message.seq + 1);
+                let queue = self.queues.get_mut(index);
+                for (group, _) in queue.groups.iter() {
+                    queue.rings.get_mut(ring).cursor_mut(group).move_to(end, 0);
+                }
+            }
             let mut freed = Freed::default();
             for message in run.messages {
-                self.take_message_back(index, ring, group, message, how, &mut freed);
+                self.take_message_back(now, index, ring, group, message, how, &mut freed);
             }
             self.queues.get_mut(index).release(freed, &self.ledger);
             self.arm_ring_ttl(index, ring);
@@ -59,7 +68,8 @@ impl Shard {
         }
     }
 
-    fn take_message_back(&mut self, index: QueueIndex, ring: RingIndex, group: GroupIndex, message: ReceiptMessage, how: Undelivered, freed: &mut Freed) {
+    #[expect(clippy::too_many_arguments, reason = "the inner step of taking an answer back")]
+    fn take_message_back(&mut self, now: Time, index: QueueIndex, ring: RingIndex, group: GroupIndex, message: ReceiptMessage, how: Undelivered, freed: &mut Freed) {
         let ReceiptMessage { seq, delivery, attempts, pushed_at, settled } = message;
         let queue = self.queues.get_mut(index);
         match (settled, how) {
@@ -69,18 +79,20 @@ impl Shard {
                 self.hold_again(index, ring, group, seq, pushed_at, payload);
                 let queue = self.queues.get_mut(index);
                 queue.pass_over(ring, seq, group);
-                queue.give_back(ring, seq, group, delivery, attempts - 1, DeliveryState::Returned);
+                queue.give_back(ring, seq, group, (delivery, attempts - 1), DeliveryState::Returned, now);
             }
             (None, how) => {
                 let delivered = queue.rings.get(ring).cursor(group).and_then(|cursor| cursor.unsettled(seq));
-                if !delivered.is_some_and(|delivered| delivered.delivery == delivery && delivered.state == DeliveryState::Leased) {
-                    return;
-                }
-                match how {
-                    Undelivered::Unsent => queue.give_back(ring, seq, group, delivery, attempts - 1, DeliveryState::Returned),
-                    Undelivered::Partly => {
-                        queue.take_back(ring, seq, group, DeliveryState::Returned, &mut self.ledger, freed);
+                let state = delivered.filter(|delivered| delivered.delivery == delivery).map(|delivered| delivered.state);
+                match (state, how) {
+                    // Free of charge, also when the lease ran out before the break was seen.
+                    (Some(DeliveryState::Leased | DeliveryState::Expired), Undelivered::Unsent) => {
+                        queue.give_back(ring, seq, group, (delivery, attempts - 1), DeliveryState::Returned, now);
                     }
+                    (Some(DeliveryState::Leased), Undelivered::Partly) => {
+                        queue.take_back(ring, seq, group, DeliveryState::Returned, now, &mut self.ledger, freed);
+                    }
+                    _ => {}
                 }
             }
         }
@@ -98,6 +110,9 @@ impl Shard {
         let bytes = payload.len() as u64;
         for passed in ring_mut.put_back(seq, pushed_at, payload, group) {
             queue.groups.get_mut(passed).seen += 1;
+        }
+        if let Some(heads) = &mut queue.heads {
+            heads.push(std::cmp::Reverse((seq, ring)));
         }
         queue.appended += 1;
         queue.held += 1;

@@ -204,6 +204,18 @@ impl Waiters {
         waiter
     }
 
+    /// The waiters of a list by index, oldest first.
+    pub(crate) fn iter_indexes(&self, list: WaiterList) -> impl Iterator<Item = WaiterIndex> {
+        let mut index = list.head;
+        std::iter::from_fn(move || {
+            (index != NIL).then(|| {
+                let this = WaiterIndex(index);
+                index = self.get(this).next;
+                this
+            })
+        })
+    }
+
     /// The waiters of a list, oldest first.
     pub(crate) fn iter(&self, list: WaiterList) -> impl Iterator<Item = &Waiter> {
         let mut index = list.head;

@@ -49,10 +49,60 @@ impl Shard {
 
     /// Offers what a ring has for a group to those that wait for it, oldest first.
     pub(crate) fn wake_group_in_ring(&mut self, now: Time, index: QueueIndex, group: GroupIndex, ring: RingIndex, out: &mut impl Outbox) {
+        if self.serve_ring(now, index, group, ring, out) && self.queues.get(index).options.is_windowed() {
+            self.wake_group(now, index, group, out);
+        }
+        self.publish_bid(index, group, out);
+    }
+
+    /// Offers what any partition has for a group to those that wait for any.
+    pub(crate) fn wake_any(&mut self, now: Time, index: QueueIndex, group: GroupIndex, out: &mut impl Outbox) {
+        if self.queues.get(index).options.is_windowed() {
+            self.wake_group(now, index, group, out);
+        } else {
+            self.serve_any(now, index, group, out);
+        }
+        self.publish_bid(index, group, out);
+    }
+
+    /// Offers everything a queue has for a group to those that wait for it, oldest first.
+    pub(crate) fn wake_group(&mut self, now: Time, index: QueueIndex, group: GroupIndex, out: &mut impl Outbox) {
+        let queue = self.queues.get(index);
+        let has_hints = queue.link.directory().is_some_and(|directory| directory.ready_of(group) > 0);
+        if queue.pending(group) == 0 && !has_hints {
+            return self.publish_bid(index, group, out);
+        }
+        let mut waiters: Vec<_> = self.waiters.iter_indexes(queue.groups.get(group).any).collect();
+        for (_, ring) in queue.rings.iter() {
+            if let Some(cursor) = ring.cursor(group) {
+                waiters.extend(self.waiters.iter_indexes(cursor.waiters));
+            }
+        }
+        waiters.sort_unstable_by_key(|waiter| self.waiters.get(*waiter).age());
+        for waiter in waiters {
+            if self.is_first(waiter) && self.ready_for(waiter) > 0 {
+                self.serve(now, waiter, out);
+            }
+        }
+        // What is left is for the home's oldest, if anyone's.
+        for ring in self.queues.get(index).rings.indexes() {
+            self.serve_ring(now, index, group, ring, out);
+        }
+        self.publish_bid(index, group, out);
+    }
+
+    /// Whether a pop that waits for any partition was served.
+    fn serve_ring(&mut self, now: Time, index: QueueIndex, group: GroupIndex, ring: RingIndex, out: &mut impl Outbox) -> bool {
+        let mut is_any_served = false;
         while self.queues.get(index).rings.get(ring).pending(group) > 0 {
             let is_served = match self.first_for(index, group, ring) {
                 First::Nobody => false,
-                First::Waiter(waiter) => self.serve(now, waiter, out),
+                First::Waiter(waiter) => {
+                    let is_any = self.waiters.get(waiter).ring.is_none();
+                    let is_served = self.serve(now, waiter, out);
+                    is_any_served |= is_any && is_served;
+                    is_served
+                }
                 First::Bid => {
                     self.hint(index, group, out);
                     false
@@ -62,28 +112,19 @@ impl Shard {
                 break;
             }
         }
-        self.publish_bid(index, group, out);
+        is_any_served
     }
 
-    /// Offers what any partition has for a group to those that wait for any.
-    pub(crate) fn wake_any(&mut self, now: Time, index: QueueIndex, group: GroupIndex, out: &mut impl Outbox) {
+    /// Whether a pop that waits for any partition was served.
+    fn serve_any(&mut self, now: Time, index: QueueIndex, group: GroupIndex, out: &mut impl Outbox) -> bool {
+        let mut is_any_served = false;
         while let Some(waiter) = self.queues.get(index).groups.get(group).any.oldest() {
             if self.ready_for(waiter) == 0 || !self.serve(now, waiter, out) {
                 break;
             }
+            is_any_served = true;
         }
-        self.publish_bid(index, group, out);
-    }
-
-    /// Offers everything a queue has for a group to those that wait, on any partition or a named one.
-    pub(crate) fn wake_group(&mut self, now: Time, index: QueueIndex, group: GroupIndex, out: &mut impl Outbox) {
-        let queue = self.queues.get(index);
-        if queue.pending(group) > 0 && queue.groups.get(group).wants_to_hear() {
-            for ring in queue.rings.indexes() {
-                self.wake_group_in_ring(now, index, group, ring, out);
-            }
-        }
-        self.wake_any(now, index, group, out);
+        is_any_served
     }
 
     /// Offers everything a queue has to everyone who waits: after its rules changed.

@@ -1,0 +1,79 @@
+//! A node under test: one shard on one CPU, started for one shape and ended with it.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+/// A running node. Dropping it ends the process.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    /// Where it serves.
+    pub address: SocketAddr,
+}
+
+impl Server {
+    /// Starts `program serve` with one shard on `cpu` and the given environment, and waits until it takes connections.
+    ///
+    /// # Errors
+    /// It does not start, or takes none within 5 s.
+    pub fn start(program: &Path, cpu: usize, environment: &[(&str, &str)]) -> io::Result<Self> {
+        // The port is free until the node takes it, unless another process is quicker: then the node says so and the bench ends.
+        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let child = Command::new("taskset")
+            .args(["-c", &cpu.to_string()])
+            .arg(program)
+            .args(["serve", "--shards", "1", "--pin", "on", "--log", "warn", "--listen", &address.to_string()])
+            .envs(environment.iter().copied())
+            .spawn()?;
+        let mut server = Self { child, address };
+        let end = Instant::now() + Duration::from_secs(5);
+        while TcpStream::connect(address).is_err() {
+            if Instant::now() > end || server.child.try_wait()?.is_some() {
+                return Err(io::Error::other("the server did not start"));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(server)
+    }
+
+    /// CPU time of the process: of its threads by the scheduler's nanoseconds, else by the clock ticks of `stat` (10 ms each).
+    #[must_use]
+    pub fn cpu_time(&self) -> Duration {
+        self.scheduled().unwrap_or_else(|| self.ticked())
+    }
+
+    fn scheduled(&self) -> Option<Duration> {
+        let mut total_ns = 0;
+        for task in std::fs::read_dir(format!("/proc/{}/task", self.child.id())).ok()? {
+            let line = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+            total_ns += line.split(' ').next()?.parse::<u64>().ok()?;
+        }
+        (total_ns > 0).then(|| Duration::from_nanos(total_ns))
+    }
+
+    fn ticked(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
+        // Behind the name in parentheses, which may hold spaces, user and system ticks are fields 12 and 13.
+        let fields = stat.rsplit(") ").next().unwrap_or("").split(' ').skip(11).take(2);
+        Duration::from_millis(fields.filter_map(|field| field.parse::<u64>().ok()).sum::<u64>() * 10)
+    }
+
+    /// Resident bytes, counted page by page (`status` is off by up to 64 pages a CPU). 0: it is gone.
+    #[must_use]
+    pub fn resident_bytes(&self) -> u64 {
+        let rollup = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.child.id())).unwrap_or_default();
+        let line = rollup.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap_or("");
+        line.trim().trim_end_matches(" kB").parse::<u64>().map_or(0, |kib| kib * 1024)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended already; then there is nothing to end.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
