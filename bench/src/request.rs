@@ -26,6 +26,11 @@ pub fn pop(output: &mut Vec<u8>, queue: &str, rest: &str) {
     output.write_fmt(head).expect("a vector takes everything");
 }
 
+/// Appends a request of the node's metrics.
+pub fn metrics(output: &mut Vec<u8>) {
+    output.extend_from_slice(b"GET /metrics HTTP/1.1\r\nhost: bench\r\n\r\n");
+}
+
 /// Appends an ack of the given ids.
 pub fn ack<'a>(output: &mut Vec<u8>, queue: &str, group: &str, ids: impl Iterator<Item = &'a str>) {
     let mut acks = String::new();

@@ -6,7 +6,7 @@ use crate::command::{AckItem, Command, Outcome, Verdict};
 use crate::cursor::{Delivered, DeliveryState};
 use crate::ledger::Freed;
 use crate::outbox::{Answer, Outbox, Ticket};
-use crate::queue::{GroupIndex, QueueIndex, RingIndex};
+use crate::queue::{GroupIndex, Place, QueueIndex, RingIndex};
 use crate::shard::Shard;
 use crate::time::Time;
 
@@ -65,17 +65,26 @@ impl Shard {
         (outcomes, touched)
     }
 
-    fn ack_one(&mut self, now: Time, index: QueueIndex, ring: RingIndex, group: GroupIndex, item: &AckItem<'_>, freed: &mut Freed) -> Outcome {
+    fn ack_one(
+        &mut self,
+        now: Time,
+        index: QueueIndex,
+        ring: RingIndex,
+        group: GroupIndex,
+        item: &AckItem<'_>,
+        freed: &mut Freed,
+    ) -> Outcome {
         let queue = self.queues.get_mut(index);
         let delivered = queue.rings.get(ring).cursor(group).and_then(|cursor| cursor.unsettled(item.seq)).copied();
+        let place = Place { ring, seq: item.seq, group };
         let outcome = judge(delivered.as_ref(), item);
         match outcome {
             Outcome::Acked => {
-                queue.settle(ring, item.seq, group, now, freed);
+                queue.settle(place, now, freed);
                 self.ledger.acked += 1;
             }
             Outcome::Redelivered if delivered.is_some_and(|delivered| delivered.state == DeliveryState::Leased) => {
-                if queue.take_back(ring, item.seq, group, DeliveryState::Returned, now, &mut self.ledger, freed) {
+                if queue.take_back(place, DeliveryState::Returned, now, &mut self.ledger, freed) {
                     return Outcome::Acked;
                 }
             }
@@ -83,7 +92,7 @@ impl Shard {
                 if let Some(delivered) = delivered {
                     // Its lease had run out: it is back already, and this delivery is answered.
                     let behind = (delivered.delivery, delivered.attempts);
-                    queue.give_back(ring, item.seq, group, behind, DeliveryState::Returned, now);
+                    queue.give_back(place, behind, DeliveryState::Returned, now);
                 }
             }
             Outcome::Stale => self.ledger.stale += 1,

@@ -254,7 +254,14 @@ impl Shard {
     }
 
     /// On a member: takes messages for the home.
-    pub(crate) fn take_asked(&mut self, now: Time, home: ShardIndex, claiming: &Claiming, picks: &[(Arc<str>, u64)], out: &mut impl Outbox) {
+    pub(crate) fn take_asked(
+        &mut self,
+        now: Time,
+        home: ShardIndex,
+        claiming: &Claiming,
+        picks: &[(Arc<str>, u64)],
+        out: &mut impl Outbox,
+    ) {
         let (mut runs, mut receipt, mut ready) = (Vec::new(), None, 0);
         if let Some((index, group)) = self.find_claimed(claiming) {
             let reach = Reach { group, ring: None, age: (claiming.parked_at, 0), batch: claiming.want, auto_ack: claiming.auto_ack };
@@ -271,12 +278,23 @@ impl Shard {
     }
 
     /// Takes picks of this part, or whatever comes first when there are none named.
-    fn take_runs(&mut self, now: Time, index: QueueIndex, reach: Reach, picks: &[(Arc<str>, u64)], runs: &mut Vec<TakenRun>) -> Option<Receipt> {
+    fn take_runs(
+        &mut self,
+        now: Time,
+        index: QueueIndex,
+        reach: Reach,
+        picks: &[(Arc<str>, u64)],
+        runs: &mut Vec<TakenRun>,
+    ) -> Option<Receipt> {
         let mut receipt: Option<Receipt> = None;
         let mut take = |shard: &mut Self, reach: Reach| {
             let taken = shard.take(now, index, reach, |partition, given| {
-                let message =
-                    TakenMessage { seq: given.seq, delivery: given.delivery, attempts: given.attempts, payload: Arc::clone(&given.payload) };
+                let message = TakenMessage {
+                    seq: given.seq,
+                    delivery: given.delivery,
+                    attempts: given.attempts,
+                    payload: Arc::clone(&given.payload),
+                };
                 match runs.last_mut().filter(|run| run.partition == *partition) {
                     Some(run) => run.messages.push(message),
                     None => runs.push(TakenRun { partition: Arc::clone(partition), messages: vec![message] }),

@@ -237,7 +237,7 @@ impl Command<'_> {
                 own(tenant, queue, OwnedRequest::Pop { partition, group: group.into(), batch, wait_until, auto_ack })
             }
             Self::Ack { tenant, queue, group, items } => {
-                let items = items.iter().map(AckItem::to_owned_item).collect();
+                let items = items.iter().map(|item| item.to_owned_item()).collect();
                 own(tenant, queue, OwnedRequest::Ack { group: group.into(), items })
             }
             Self::Configure { tenant, queue, options } => own(tenant, queue, OwnedRequest::Configure { options }),
@@ -252,8 +252,8 @@ impl Command<'_> {
 }
 
 impl AckItem<'_> {
-    fn to_owned_item(&self) -> OwnedAckItem {
-        let Self { index, partition, seq, delivery, verdict } = *self;
+    fn to_owned_item(self) -> OwnedAckItem {
+        let Self { index, partition, seq, delivery, verdict } = self;
         OwnedAckItem { index, partition: partition.into(), seq, delivery, verdict }
     }
 }
@@ -264,7 +264,9 @@ impl OwnedCommand {
         let Self { tenant, queue, request } = self;
         let queue = &*queue;
         match request {
-            OwnedRequest::Push { partition, mut payloads } => f(Command::Push { tenant, queue, partition: &partition, payloads: &mut payloads }),
+            OwnedRequest::Push { partition, mut payloads } => {
+                f(Command::Push { tenant, queue, partition: &partition, payloads: &mut payloads })
+            }
             OwnedRequest::Pop { partition, group, batch, wait_until, auto_ack } => {
                 f(Command::Pop { tenant, queue, partition: partition.as_deref(), group: &group, batch, wait_until, auto_ack })
             }

@@ -96,7 +96,10 @@ impl Cursor {
 
     /// Unsettled deliveries, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Delivered> {
-        self.outstanding.iter().flat_map(|outstanding| outstanding.deliveries.iter()).filter(|delivered| delivered.state != DeliveryState::Settled)
+        self.outstanding
+            .iter()
+            .flat_map(|outstanding| outstanding.deliveries.iter())
+            .filter(|delivered| delivered.state != DeliveryState::Settled)
     }
 
     /// The next delivery of `seq` as (delivery, attempts): what a message carries that is given now.

@@ -191,7 +191,6 @@ impl Heap {
     }
 }
 
-
 /// Whose deadlines fire when several are due: first what brings messages back or drops them, then pops, then queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {

@@ -12,7 +12,7 @@ use crate::ledger::Freed;
 use crate::letter::Order;
 use crate::link::Link;
 use crate::outbox::Outbox;
-use crate::queue::{GroupIndex, Queue, QueueIndex, RingIndex};
+use crate::queue::{GroupIndex, Place, Queue, QueueIndex, RingIndex};
 use crate::ring::Ring;
 use crate::shard::Shard;
 use crate::time::{Span, Time};
@@ -79,7 +79,12 @@ impl Shard {
     pub(crate) fn arm_queue(&mut self, now: Time, index: QueueIndex) {
         let queue = self.queues.get(index);
         let span = if queue.held == 0 { self.config.implicit_idle } else { self.config.abandoned };
-        if queue.is_declared || !queue.exists || !queue.link.is_home() || span == Span(0) || queue.groups.waiting().iter().any(|group| queue.groups.get(*group).waiting > 0) {
+        if queue.is_declared
+            || !queue.exists
+            || !queue.link.is_home()
+            || span == Span(0)
+            || queue.groups.waiting().iter().any(|group| queue.groups.get(*group).waiting > 0)
+        {
             return;
         }
         let at = (queue.used_at + span).max(now);
@@ -118,7 +123,7 @@ impl Shard {
     fn end_lease(&mut self, index: QueueIndex, ring: RingIndex, group: GroupIndex, now: Time, freed: &mut Freed) -> bool {
         let queue = self.queues.get_mut(index);
         let Some(ended) = queue.rings.get_mut(ring).cursor_mut(group).pop_lease_end(now) else { return false };
-        !queue.take_back(ring, ended.seq, group, DeliveryState::Expired, now, &mut self.ledger, freed)
+        !queue.take_back(Place { ring, seq: ended.seq, group }, DeliveryState::Expired, now, &mut self.ledger, freed)
     }
 
     /// An empty partition that nobody used for a while goes, unless it is the only one.

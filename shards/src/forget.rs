@@ -19,8 +19,10 @@ pub(crate) const FORGET_INTERVAL: Span = Span::from_secs(1);
 impl Queue {
     /// Dormant groups not used since `before`, the one longest idle first; at least one group is left out.
     fn idle_groups(&self, before: Time) -> Vec<GroupIndex> {
-        let holds = |(index, group): &(GroupIndex, &crate::group::Group)| group.is_dormant() && group.used_at <= before && self.pending(*index) > 0;
-        let mut idle: Vec<_> = self.groups.iter().filter(holds).map(|(index, group)| ((group.used_at, Arc::clone(&group.name)), index)).collect();
+        let holds =
+            |(index, group): &(GroupIndex, &crate::group::Group)| group.is_dormant() && group.used_at <= before && self.pending(*index) > 0;
+        let mut idle: Vec<_> =
+            self.groups.iter().filter(holds).map(|(index, group)| ((group.used_at, Arc::clone(&group.name)), index)).collect();
         idle.sort_unstable();
         idle.truncate((self.groups.count() as usize).saturating_sub(1));
         idle.into_iter().map(|(_, index)| index).collect()
@@ -70,7 +72,9 @@ impl Shard {
         }
         let mut idle = self.idle_groups(now, index);
         let queue = self.queues.get(index);
-        let (count, room) = (1..=idle.len()).map(|count| (count, queue.held_by_alone(&idle[..count]))).find(|(_, (messages, bytes))| *messages >= lacks.0 && *bytes >= lacks.1)?;
+        let (count, room) = (1..=idle.len())
+            .map(|count| (count, queue.held_by_alone(&idle[..count])))
+            .find(|(_, (messages, bytes))| *messages >= lacks.0 && *bytes >= lacks.1)?;
         idle.truncate(count);
         Some((idle, room))
     }
@@ -123,13 +127,19 @@ impl Shard {
     pub(crate) fn idle_everywhere(before: Time, parts: &[Idleness]) -> Vec<Arc<str>> {
         let Some(home) = parts.first() else { return Vec::new() };
         let latest = |name: &Arc<str>| {
-            let of_part = |part: &Idleness| part.groups.iter().find(|(other, _, _)| other == name).map(|(_, used_at, is_dormant)| (*used_at, *is_dormant));
+            let of_part = |part: &Idleness| {
+                part.groups.iter().find(|(other, _, _)| other == name).map(|(_, used_at, is_dormant)| (*used_at, *is_dormant))
+            };
             let found = parts.iter().filter_map(of_part);
             found.fold((Time(0), true), |(used_at, dormant), part| (used_at.max(part.0), dormant && part.1))
         };
         let all: Vec<_> = home.groups.iter().map(|(name, _, _)| (latest(name), Arc::clone(name))).collect();
         let count = all.len();
-        let mut idle: Vec<_> = all.into_iter().filter(|((used_at, dormant), _)| *dormant && *used_at <= before).map(|((used_at, _), name)| (used_at, name)).collect();
+        let mut idle: Vec<_> = all
+            .into_iter()
+            .filter(|((used_at, dormant), _)| *dormant && *used_at <= before)
+            .map(|((used_at, _), name)| (used_at, name))
+            .collect();
         idle.sort_unstable();
         idle.truncate(count.saturating_sub(1));
         idle.into_iter().map(|(_, name)| name).collect()

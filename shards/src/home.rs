@@ -30,17 +30,36 @@ pub(crate) struct Op {
 /// What an operation is for.
 #[derive(Debug)]
 pub(crate) enum OpKind {
-    Configure { ticket: Ticket },
-    Reset { ticket: Ticket, dropped: u64 },
-    Delete { ticket: Ticket, declared: bool },
+    Configure {
+        ticket: Ticket,
+    },
+    Reset {
+        ticket: Ticket,
+        dropped: u64,
+    },
+    Delete {
+        ticket: Ticket,
+        declared: bool,
+    },
     /// A new group: those that wait for it, here and on members.
-    AddGroup { group: Arc<str>, waiting: Vec<Deferred>, askers: Vec<ShardIndex> },
+    AddGroup {
+        group: Arc<str>,
+        waiting: Vec<Deferred>,
+        askers: Vec<ShardIndex>,
+    },
     /// Frozen, to be collected if every part is idle.
-    Collect { parts: Vec<Idleness> },
+    Collect {
+        parts: Vec<Idleness>,
+    },
     /// Frozen, to forget groups that are idle on every part.
-    ForgetGroups { asker: (ShardIndex, Ticket), parts: Vec<Idleness> },
+    ForgetGroups {
+        asker: (ShardIndex, Ticket),
+        parts: Vec<Idleness>,
+    },
     /// The groups are being forgotten.
-    GroupsForgotten { asker: (ShardIndex, Ticket) },
+    GroupsForgotten {
+        asker: (ShardIndex, Ticket),
+    },
     Evict(Eviction),
 }
 
@@ -209,7 +228,15 @@ impl Shard {
         }
     }
 
-    fn add_group_everywhere(&mut self, now: Time, index: QueueIndex, name: Arc<str>, waiting: Vec<Deferred>, askers: Vec<ShardIndex>, out: &mut impl Outbox) {
+    fn add_group_everywhere(
+        &mut self,
+        now: Time,
+        index: QueueIndex,
+        name: Arc<str>,
+        waiting: Vec<Deferred>,
+        askers: Vec<ShardIndex>,
+        out: &mut impl Outbox,
+    ) {
         let queue = self.queues.get_mut(index);
         let group = queue.add_group(Arc::clone(&name), now);
         queue.groups.get_mut(group).is_spreading = true;
@@ -217,7 +244,15 @@ impl Shard {
         self.begin_op(now, index, kind, Order::AddGroup(name), out);
     }
 
-    fn group_added(&mut self, now: Time, index: QueueIndex, group: &Arc<str>, waiting: Vec<Deferred>, askers: &[ShardIndex], out: &mut impl Outbox) {
+    fn group_added(
+        &mut self,
+        now: Time,
+        index: QueueIndex,
+        group: &Arc<str>,
+        waiting: Vec<Deferred>,
+        askers: &[ShardIndex],
+        out: &mut impl Outbox,
+    ) {
         let queue = self.queues.get_mut(index);
         // The queue may have been deleted meanwhile, and the group with it.
         if let Some(index) = queue.groups.find(group) {
@@ -231,7 +266,15 @@ impl Shard {
     }
 
     /// A member's pop names a group it does not know.
-    pub(crate) fn register_asked(&mut self, now: Time, from: ShardIndex, name: QueueName, generation: u64, group: Arc<str>, out: &mut impl Outbox) {
+    pub(crate) fn register_asked(
+        &mut self,
+        now: Time,
+        from: ShardIndex,
+        name: QueueName,
+        generation: u64,
+        group: Arc<str>,
+        out: &mut impl Outbox,
+    ) {
         let registered = |refusal| Letter::GroupRegistered { queue: name.clone(), group: Arc::clone(&group), refusal };
         let found = self.queues.find(name.tenant, &name.name);
         let Some(index) = found.filter(|index| self.queues.get(*index).exists && self.queues.get(*index).link.directory().is_some()) else {
@@ -261,7 +304,11 @@ impl Shard {
         }
     }
 
+    /// The members that are left, because pops stay parked there, learn of each other's groups.
     fn spread_parked_groups(&mut self, now: Time, index: QueueIndex, out: &mut impl Outbox) {
+        if self.queues.get(index).link.members().is_empty() {
+            return;
+        }
         let names: Vec<_> = self.queues.get(index).groups.iter().map(|(_, group)| Arc::clone(&group.name)).collect();
         for name in names {
             let kind = OpKind::AddGroup { group: Arc::clone(&name), waiting: Vec::new(), askers: Vec::new() };
@@ -317,7 +364,14 @@ impl Shard {
         self.begin_op(now, index, OpKind::ForgetGroups { asker: (from, ticket), parts: Vec::new() }, Order::Freeze, out);
     }
 
-    fn frozen_to_forget(&mut self, now: Time, index: QueueIndex, asker: (ShardIndex, Ticket), mut parts: Vec<Idleness>, out: &mut impl Outbox) {
+    fn frozen_to_forget(
+        &mut self,
+        now: Time,
+        index: QueueIndex,
+        asker: (ShardIndex, Ticket),
+        mut parts: Vec<Idleness>,
+        out: &mut impl Outbox,
+    ) {
         parts.insert(0, self.idleness(index));
         let idle = Self::idle_everywhere(now - self.config.group_idle, &parts);
         self.forget_named_groups(index, &idle);

@@ -107,7 +107,14 @@ impl Shard {
     }
 
     /// A pop of a queue that exists here.
-    fn pop_from(&mut self, now: Time, ticket: Ticket, index: QueueIndex, request: PopRequest<'_>, out: &mut impl Outbox) -> Result<(), Refusal> {
+    fn pop_from(
+        &mut self,
+        now: Time,
+        ticket: Ticket,
+        index: QueueIndex,
+        request: PopRequest<'_>,
+        out: &mut impl Outbox,
+    ) -> Result<(), Refusal> {
         let queue = self.queues.get(index);
         let group = queue.groups.find(request.group);
         if group.is_none() && queue.groups.count() as usize >= GROUPS_MAX {
@@ -135,8 +142,14 @@ impl Shard {
     }
 
     /// A pop that would have to wait and finds no place makes nothing.
-    fn refuse_parking_early(&self, now: Time, index: QueueIndex, group: Option<GroupIndex>, request: PopRequest<'_>) -> Result<(), Refusal> {
-        if !request.wait_until.is_some_and(|until| until > now) {
+    fn refuse_parking_early(
+        &self,
+        now: Time,
+        index: QueueIndex,
+        group: Option<GroupIndex>,
+        request: PopRequest<'_>,
+    ) -> Result<(), Refusal> {
+        if request.wait_until.is_none_or(|until| until <= now) {
             return Ok(());
         }
         let queue = self.queues.get(index);
@@ -154,7 +167,15 @@ impl Shard {
     }
 
     /// A pop of a group that every part of the queue knows.
-    fn pop_known(&mut self, now: Time, ticket: Ticket, index: QueueIndex, group: GroupIndex, request: PopRequest<'_>, out: &mut impl Outbox) -> Result<(), Refusal> {
+    fn pop_known(
+        &mut self,
+        now: Time,
+        ticket: Ticket,
+        index: QueueIndex,
+        group: GroupIndex,
+        request: PopRequest<'_>,
+        out: &mut impl Outbox,
+    ) -> Result<(), Refusal> {
         let waits = request.wait_until.filter(|until| *until > now);
         let has_members = self.queues.get(index).link.directory().is_some();
         let asks_members = request.partition.is_none() && has_members;
@@ -249,13 +270,25 @@ impl Shard {
         let name = Arc::clone(&self.queues.get(index).name);
         out.begin_delivery(ticket, &name);
         let receipt = self.take(now, index, reach, |partition, given| {
-            out.message(Delivery { partition, seq: given.seq, delivery: given.delivery, attempts: given.attempts, payload: &given.payload });
+            out.message(Delivery {
+                partition,
+                seq: given.seq,
+                delivery: given.delivery,
+                attempts: given.attempts,
+                payload: &given.payload,
+            });
         });
         out.end_delivery(receipt.into_iter().collect());
     }
 
     /// Takes messages for a group, each shown to `show`: the receipt, if there were any.
-    pub(crate) fn take(&mut self, now: Time, index: QueueIndex, reach: Reach, mut show: impl FnMut(&Arc<str>, &crate::queue::Given)) -> Option<Receipt> {
+    pub(crate) fn take(
+        &mut self,
+        now: Time,
+        index: QueueIndex,
+        reach: Reach,
+        mut show: impl FnMut(&Arc<str>, &crate::queue::Given),
+    ) -> Option<Receipt> {
         let mut quota = Quota { messages: reach.batch, bytes: 0 };
         let mut runs: SmallVec<[ReceiptRun; 1]> = SmallVec::new();
         match reach.ring {
@@ -329,7 +362,13 @@ impl Shard {
             show(&partition, &given);
             taken += 1;
             let settled = reach.auto_ack.then_some(given.payload);
-            messages.push(ReceiptMessage { seq: given.seq, delivery: given.delivery, attempts: given.attempts, pushed_at: given.pushed_at, settled });
+            messages.push(ReceiptMessage {
+                seq: given.seq,
+                delivery: given.delivery,
+                attempts: given.attempts,
+                pushed_at: given.pushed_at,
+                settled,
+            });
         }
         if taken == 0 {
             return;

@@ -139,7 +139,16 @@ impl Shard {
     }
 
     #[expect(clippy::too_many_arguments, reason = "the parts of one command")]
-    fn push_to_new(&mut self, now: Time, ticket: Ticket, tenant: Tenant, name: &str, partition: &str, payloads: &mut Vec<Payload>, out: &mut impl Outbox) {
+    fn push_to_new(
+        &mut self,
+        now: Time,
+        ticket: Ticket,
+        tenant: Tenant,
+        name: &str,
+        partition: &str,
+        payloads: &mut Vec<Payload>,
+        out: &mut impl Outbox,
+    ) {
         let wanted = size_of(payloads);
         let index = self.insert_queue(tenant, name, now);
         self.queues.get_mut(index).counters.charge_unbounded(wanted.0, wanted.1);
@@ -148,7 +157,15 @@ impl Shard {
     }
 
     /// Whether the push is done; false: it waits for other cores.
-    fn push_into(&mut self, now: Time, ticket: Ticket, index: QueueIndex, partition: &str, payloads: &mut Vec<Payload>, out: &mut impl Outbox) -> Result<bool, Refusal> {
+    fn push_into(
+        &mut self,
+        now: Time,
+        ticket: Ticket,
+        index: QueueIndex,
+        partition: &str,
+        payloads: &mut Vec<Payload>,
+        out: &mut impl Outbox,
+    ) -> Result<bool, Refusal> {
         let wanted = size_of(payloads);
         let tenant = self.queues.get(index).tenant;
         let budget = Arc::clone(&self.ledger.budget);
@@ -165,7 +182,15 @@ impl Shard {
     }
 
     /// Charges queue and node, making room by the queue's policy. False: other cores are asked, and the push waits.
-    fn admit(&mut self, now: Time, ticket: Ticket, index: QueueIndex, partition: &str, payloads: &mut Vec<Payload>, out: &mut impl Outbox) -> Result<bool, Refusal> {
+    fn admit(
+        &mut self,
+        now: Time,
+        ticket: Ticket,
+        index: QueueIndex,
+        partition: &str,
+        payloads: &mut Vec<Payload>,
+        out: &mut impl Outbox,
+    ) -> Result<bool, Refusal> {
         let wanted = size_of(payloads);
         let queue = self.queues.get_mut(index);
         let options = Arc::clone(&queue.options);
@@ -199,7 +224,9 @@ impl Shard {
         if queue.counters.exchange(made, wanted, max) {
             return Ok(true);
         }
-        self.wait_for_room(now, ticket, index, partition, payloads, made, out);
+        // The home is asked for the room that the push's own partition could not give.
+        self.keep_waiting(ticket, index, partition, payloads, made);
+        self.ask_for_room(now, ticket, out);
         Ok(false)
     }
 
@@ -244,12 +271,6 @@ impl Shard {
         self.arm_queue(now, index);
     }
 
-    /// A waiting push asks the home for the room that its own partition could not give.
-    fn wait_for_room(&mut self, now: Time, ticket: Ticket, index: QueueIndex, partition: &str, payloads: &mut Vec<Payload>, made: Room, out: &mut impl Outbox) {
-        self.keep_waiting(ticket, index, partition, payloads, made);
-        self.ask_for_room(now, ticket, out);
-    }
-
     fn keep_waiting(&mut self, ticket: Ticket, index: QueueIndex, partition: &str, payloads: &mut Vec<Payload>, made: Room) {
         let queue = self.queues.get_mut(index);
         let push = WaitingPush {
@@ -275,7 +296,15 @@ impl Shard {
     }
 
     /// A push to a full queue whose idle groups only the home can judge, because other cores know them too. False: it waits.
-    fn ask_for_idle_groups(&mut self, now: Time, ticket: Ticket, index: QueueIndex, partition: &str, payloads: &mut Vec<Payload>, out: &mut impl Outbox) -> Result<bool, Refusal> {
+    fn ask_for_idle_groups(
+        &mut self,
+        now: Time,
+        ticket: Ticket,
+        index: QueueIndex,
+        partition: &str,
+        payloads: &mut Vec<Payload>,
+        out: &mut impl Outbox,
+    ) -> Result<bool, Refusal> {
         let queue = self.queues.get(index);
         if matches!(queue.link, Link::Alone) || !self.may_forget_groups(now, index) {
             return Err(Refusal::QueueFull { can_fit: true });

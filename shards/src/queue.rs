@@ -36,6 +36,17 @@ pub(crate) struct RingIndex(pub(crate) u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct GroupIndex(pub(crate) u16);
 
+/// The seq of a ring's oldest message, and the ring; the oldest of all is at the top.
+pub(crate) type Heads = BinaryHeap<Reverse<(u64, RingIndex)>>;
+
+/// A delivery: which message, and to which group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) ring: RingIndex,
+    pub(crate) seq: u64,
+    pub(crate) group: GroupIndex,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Queue {
@@ -57,7 +68,7 @@ pub(crate) struct Queue {
     pub(crate) deadline: DeadlineId,
     pub(crate) link: Link,
     /// The oldest message of each ring, roughly; made when dropOldest first has to look beyond one ring.
-    pub(crate) heads: Option<Box<BinaryHeap<Reverse<(u64, RingIndex)>>>>,
+    pub(crate) heads: Option<Box<Heads>>,
     pub(crate) is_declared: bool,
     /// False while only parked pops keep the entry, after a delete.
     pub(crate) exists: bool,
@@ -116,7 +127,13 @@ impl Queue {
     }
 
     /// Appends messages, already charged.
-    pub(crate) fn append(&mut self, ring: RingIndex, now: Time, payloads: impl ExactSizeIterator<Item = Payload>, mut next_seq: impl FnMut() -> u64) {
+    pub(crate) fn append(
+        &mut self,
+        ring: RingIndex,
+        now: Time,
+        payloads: impl ExactSizeIterator<Item = Payload>,
+        mut next_seq: impl FnMut() -> u64,
+    ) {
         let count = payloads.len() as u64;
         let ring_mut = self.rings.get_mut(ring);
         let bytes_before = ring_mut.bytes;
@@ -168,7 +185,8 @@ impl Queue {
     }
 
     /// A group is done with a message that was leased to it or awaits redelivery.
-    pub(crate) fn settle(&mut self, ring: RingIndex, seq: u64, group: GroupIndex, now: Time, freed: &mut Freed) {
+    pub(crate) fn settle(&mut self, place: Place, now: Time, freed: &mut Freed) {
+        let Place { ring, seq, group } = place;
         let group_count = self.groups.count();
         let ring = self.rings.get_mut(ring);
         self.groups.get_mut(group).forget_delivery(ring.cursor(group).and_then(|cursor| cursor.unsettled(seq)), now);
@@ -178,21 +196,23 @@ impl Queue {
     }
 
     /// A leased message comes back to its group: awaits redelivery, or is dropped when its attempts are used up. Whether it was dropped.
-    pub(crate) fn take_back(&mut self, ring: RingIndex, seq: u64, group: GroupIndex, state: DeliveryState, now: Time, ledger: &mut Ledger, freed: &mut Freed) -> bool {
+    pub(crate) fn take_back(&mut self, place: Place, state: DeliveryState, now: Time, ledger: &mut Ledger, freed: &mut Freed) -> bool {
+        let Place { ring, seq, group } = place;
         let Some(delivered) = self.rings.get(ring).cursor(group).and_then(|cursor| cursor.unsettled(seq)).copied() else { return false };
         if delivered.attempts >= self.options.attempts_max() {
-            self.settle(ring, seq, group, now, freed);
+            self.settle(place, now, freed);
             self.drops[DropCause::Retry as usize] += 1;
             ledger.dropped[DropCause::Retry as usize] += 1;
             return true;
         }
-        self.give_back(ring, seq, group, (delivered.delivery, delivered.attempts), state, now);
+        self.give_back(place, (delivered.delivery, delivered.attempts), state, now);
         ledger.redelivered += 1;
         false
     }
 
     /// `seq` awaits redelivery to its group, in its place, with so many deliveries and charged attempts `behind` it.
-    pub(crate) fn give_back(&mut self, ring: RingIndex, seq: u64, group: GroupIndex, behind: (u32, u32), state: DeliveryState, now: Time) {
+    pub(crate) fn give_back(&mut self, place: Place, behind: (u32, u32), state: DeliveryState, now: Time) {
+        let Place { ring, seq, group } = place;
         let cursor = self.rings.get_mut(ring).cursor_mut(group);
         let group = self.groups.get_mut(group);
         group.forget_delivery(cursor.unsettled(seq), now);
@@ -249,7 +269,8 @@ impl Queue {
     pub(crate) fn pass_over(&mut self, ring: RingIndex, seq: u64, group: GroupIndex) {
         let ring = self.rings.get_mut(ring);
         let next = ring.cursor_mut(group).next;
-        let passed: Vec<u64> = ring.slots().filter(|slot| slot.payload.is_some() && (next..=seq).contains(&slot.seq)).map(|slot| slot.seq).collect();
+        let passed: Vec<u64> =
+            ring.slots().filter(|slot| slot.payload.is_some() && (next..=seq).contains(&slot.seq)).map(|slot| slot.seq).collect();
         let entry = self.groups.get_mut(group);
         let cursor = ring.cursor_mut(group);
         for passed in passed {
@@ -283,7 +304,9 @@ impl Queue {
         let mut all: Vec<(bool, u64, u64)> = self
             .rings
             .iter()
-            .flat_map(|(_, ring)| ring.slots().filter_map(|slot| Some((*ring.partition != *partition, slot.seq, slot.payload.as_ref()?.len() as u64))))
+            .flat_map(|(_, ring)| {
+                ring.slots().filter_map(|slot| Some((*ring.partition != *partition, slot.seq, slot.payload.as_ref()?.len() as u64)))
+            })
             .collect();
         all.sort_unstable();
         let mut made = (0, 0);
@@ -299,9 +322,9 @@ impl Queue {
     /// The ring with the oldest message here.
     pub(crate) fn oldest_head(&mut self) -> Option<RingIndex> {
         let rings = &self.rings;
-        let heads = self.heads.get_or_insert_with(|| {
-            Box::new(rings.iter().filter_map(|(index, ring)| Some(Reverse((ring.first()?.seq, index)))).collect())
-        });
+        let heads = self
+            .heads
+            .get_or_insert_with(|| Box::new(rings.iter().filter_map(|(index, ring)| Some(Reverse((ring.first()?.seq, index)))).collect()));
         loop {
             let Reverse((seq, ring)) = *heads.peek()?;
             let first = rings.find_at(ring).and_then(Ring::first).map(|slot| slot.seq);
@@ -398,12 +421,16 @@ impl Groups {
     }
 }
 
+/// Rings by name. Boxed: most queues have one partition and no index.
+#[derive(Debug, Default)]
+struct NameIndex(BTreeMap<Arc<str>, RingIndex>);
+
 /// A queue's partitions on this shard. With one there is no index; with more they are found and walked by name.
 #[derive(Debug, Default)]
 pub(crate) struct Rings {
     cells: Vec<Option<Ring>>,
     free: Vec<u32>,
-    by_name: Option<Box<BTreeMap<Arc<str>, RingIndex>>>,
+    by_name: Option<Box<NameIndex>>,
 }
 
 impl Rings {
@@ -413,7 +440,7 @@ impl Rings {
 
     pub(crate) fn find(&self, partition: &str) -> Option<RingIndex> {
         match &self.by_name {
-            Some(names) => names.get(partition).copied(),
+            Some(names) => names.0.get(partition).copied(),
             None => self.iter().find(|(_, ring)| *ring.partition == *partition).map(|(index, _)| index),
         }
     }
@@ -460,9 +487,9 @@ impl Rings {
         };
         if self.by_name.is_none() && self.count() > 1 {
             let names = self.iter().map(|(index, ring)| (Arc::clone(&ring.partition), index)).collect();
-            self.by_name = Some(Box::new(names));
+            self.by_name = Some(Box::new(NameIndex(names)));
         } else if let Some(names) = &mut self.by_name {
-            names.insert(partition, index);
+            names.0.insert(partition, index);
         }
         index
     }
@@ -471,7 +498,7 @@ impl Rings {
         let ring = self.cells[index.0 as usize].take()?;
         self.free.push(index.0);
         if let Some(names) = &mut self.by_name {
-            names.remove(&ring.partition);
+            names.0.remove(&ring.partition);
         }
         if self.count() == 0 {
             *self = Self::default();
@@ -481,7 +508,7 @@ impl Rings {
 
     /// The ring whose name follows `partition`, the first one after the last; None: there is no ring.
     pub(crate) fn following(&self, partition: Option<&str>) -> Option<RingIndex> {
-        let Some(names) = &self.by_name else { return self.iter().next().map(|(index, _)| index) };
+        let Some(NameIndex(names)) = self.by_name.as_deref() else { return self.iter().next().map(|(index, _)| index) };
         let after = partition.and_then(|partition| names.range::<str, _>((Excluded(partition), Unbounded)).next());
         after.or_else(|| names.first_key_value()).map(|(_, index)| *index)
     }

@@ -122,7 +122,9 @@ impl Shard {
     /// `is_resumed`: it was deferred before, and has spent its rate.
     pub(crate) fn run(&mut self, now: Time, ticket: Ticket, command: Command<'_>, is_resumed: bool, out: &mut impl Outbox) {
         match command {
-            Command::Push { tenant, queue, partition, payloads } => self.push(now, ticket, tenant, queue, partition, payloads, is_resumed, out),
+            Command::Push { tenant, queue, partition, payloads } => {
+                self.push(now, ticket, tenant, queue, partition, payloads, is_resumed, out)
+            }
             Command::Pop { .. } => self.pop(now, ticket, command, out),
             Command::Ack { .. } => self.ack(now, ticket, command, out),
             Command::Configure { .. } => self.configure(now, ticket, command, out),

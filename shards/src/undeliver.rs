@@ -11,7 +11,7 @@ use crate::ledger::{Freed, Ledger};
 use crate::letter::Letter;
 use crate::outbox::{Outbox, Receipt, ReceiptMessage};
 use crate::payload::Payload;
-use crate::queue::{GroupIndex, QueueIndex, RingIndex};
+use crate::queue::{GroupIndex, Place, QueueIndex, RingIndex};
 use crate::shard::Shard;
 use crate::time::Time;
 
@@ -69,7 +69,16 @@ impl Shard {
     }
 
     #[expect(clippy::too_many_arguments, reason = "the inner step of taking an answer back")]
-    fn take_message_back(&mut self, now: Time, index: QueueIndex, ring: RingIndex, group: GroupIndex, message: ReceiptMessage, how: Undelivered, freed: &mut Freed) {
+    fn take_message_back(
+        &mut self,
+        now: Time,
+        index: QueueIndex,
+        ring: RingIndex,
+        group: GroupIndex,
+        message: ReceiptMessage,
+        how: Undelivered,
+        freed: &mut Freed,
+    ) {
         let ReceiptMessage { seq, delivery, attempts, pushed_at, settled } = message;
         let queue = self.queues.get_mut(index);
         match (settled, how) {
@@ -79,7 +88,7 @@ impl Shard {
                 self.hold_again(index, ring, group, seq, pushed_at, payload);
                 let queue = self.queues.get_mut(index);
                 queue.pass_over(ring, seq, group);
-                queue.give_back(ring, seq, group, (delivery, attempts - 1), DeliveryState::Returned, now);
+                queue.give_back(Place { ring, seq, group }, (delivery, attempts - 1), DeliveryState::Returned, now);
             }
             (None, how) => {
                 let delivered = queue.rings.get(ring).cursor(group).and_then(|cursor| cursor.unsettled(seq));
@@ -87,10 +96,10 @@ impl Shard {
                 match (state, how) {
                     // Free of charge, also when the lease ran out before the break was seen.
                     (Some(DeliveryState::Leased | DeliveryState::Expired), Undelivered::Unsent) => {
-                        queue.give_back(ring, seq, group, (delivery, attempts - 1), DeliveryState::Returned, now);
+                        queue.give_back(Place { ring, seq, group }, (delivery, attempts - 1), DeliveryState::Returned, now);
                     }
                     (Some(DeliveryState::Leased), Undelivered::Partly) => {
-                        queue.take_back(ring, seq, group, DeliveryState::Returned, now, &mut self.ledger, freed);
+                        queue.take_back(Place { ring, seq, group }, DeliveryState::Returned, now, &mut self.ledger, freed);
                     }
                     _ => {}
                 }

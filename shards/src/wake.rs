@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::deadlines::{DeadlineId, Owner};
 use crate::letter::Letter;
 use crate::link::Link;
@@ -40,7 +42,7 @@ impl Shard {
             [] => {}
             [group] => self.wake_group_in_ring(now, index, group, ring, out),
             _ => {
-                for group in waiting.to_vec() {
+                for group in SmallVec::<[GroupIndex; 4]>::from_slice(waiting) {
                     self.wake_group_in_ring(now, index, group, ring, out);
                 }
             }

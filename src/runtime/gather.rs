@@ -8,9 +8,17 @@ use crate::api::{Failure, answer, merge, status};
 #[derive(Debug)]
 pub(super) enum Wanted {
     /// Outcomes so far, and every id as spelled.
-    Ack { ids: SpelledIds, outcomes: Vec<Outcome> },
-    List { limit: usize },
-    Depth { queue: Box<str>, group: Option<Box<str>> },
+    Ack {
+        ids: SpelledIds,
+        outcomes: Vec<Outcome>,
+    },
+    List {
+        limit: usize,
+    },
+    Depth {
+        queue: Box<str>,
+        group: Option<Box<str>>,
+    },
 }
 
 /// The parts so far.

@@ -64,7 +64,9 @@ impl Core {
                 self.clerk(asking.connections).respond(id, delivery, &head, |out| out.extend_from_slice(text.as_bytes()));
                 Ok(())
             }
-            Route::Index => self.say(asking, Status::Ok, concat!(r#"{"name":"mayfly","version":""#, env!("CARGO_PKG_VERSION"), r#""}"#).as_bytes()),
+            Route::Index => {
+                self.say(asking, Status::Ok, concat!(r#"{"name":"mayfly","version":""#, env!("CARGO_PKG_VERSION"), r#""}"#).as_bytes())
+            }
         }
     }
 

@@ -18,7 +18,7 @@ use std::thread;
 use std::time::Duration;
 
 use futures_lite::FutureExt as _;
-use glommio::{LocalExecutorBuilder, Placement};
+use glommio::{CpuSet, LocalExecutorBuilder, Placement};
 use mayfly_net::clock::Clock;
 use mayfly_net::listener;
 use mayfly_net::mesh::{Mesh, Waker};
@@ -31,7 +31,7 @@ use self::desk::Desk;
 use self::frame::Frame;
 use crate::api::id::Incarnation;
 use crate::banner;
-use crate::config::Config;
+use crate::config::{Config, Cores};
 use crate::metrics::Gauges;
 use crate::start_error::StartError;
 
@@ -180,6 +180,20 @@ fn expect_all(reports: &mpsc::Receiver<Report>, core_count: usize) -> Result<(),
     Ok(())
 }
 
+/// Where a core runs: on its own CPU when it is pinned, else anywhere among the node's.
+fn placement(cores: &Cores, index: usize) -> Placement {
+    if let Some(cpu) = cores.pinned_cpu(index) {
+        return Placement::Fixed(cpu);
+    }
+    match CpuSet::online() {
+        Ok(online) => Placement::Fenced(online.filter(|location| cores.cpus.contains(&location.cpu))),
+        Err(error) => {
+            log::warn!(core = index, error:% = error; "the CPUs of this host cannot be read; the core may run on any");
+            Placement::Unbound
+        }
+    }
+}
+
 /// Starts the thread of one core.
 fn start_core(
     node: Node,
@@ -189,8 +203,11 @@ fn start_core(
     report: mpsc::Sender<Report>,
 ) -> thread::JoinHandle<Result<(), String>> {
     thread::spawn(move || {
-        let placement = node.config.cores.pinned_cpu(index).map_or(Placement::Unbound, Placement::Fixed);
-        let builder = LocalExecutorBuilder::new(placement).name(&format!("mayfly-{index}")).io_memory(0).ring_depth(EXECUTOR_RING_DEPTH).preempt_timer(PREEMPT_SPAN);
+        let builder = LocalExecutorBuilder::new(placement(&node.config.cores, index))
+            .name(&format!("mayfly-{index}"))
+            .io_memory(0)
+            .ring_depth(EXECUTOR_RING_DEPTH)
+            .preempt_timer(PREEMPT_SPAN);
         let executor = match builder.make() {
             Ok(executor) => executor,
             Err(error) => {

@@ -37,10 +37,19 @@ fn slot_of(ticket: Ticket) -> usize {
 pub(super) enum Asked {
     Push,
     /// With the shard it may be parked on.
-    Pop { shard: ShardIndex },
-    Configure { queue: Box<str>, options_text: Box<[u8]> },
-    Reset { queue: Box<str> },
-    Delete { queue: Box<str> },
+    Pop {
+        shard: ShardIndex,
+    },
+    Configure {
+        queue: Box<str>,
+        options_text: Box<[u8]>,
+    },
+    Reset {
+        queue: Box<str>,
+    },
+    Delete {
+        queue: Box<str>,
+    },
     /// Several shards answer.
     Gathered(Box<Gather>),
 }

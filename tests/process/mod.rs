@@ -136,6 +136,11 @@ impl Node {
         self.log.lock().expect("unpoisoned").clone()
     }
 
+    /// How it ended, when it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("its status")
+    }
+
     /// Sends SIGTERM and waits: how it ended, and its log.
     pub fn stop(mut self) -> (ExitStatus, String) {
         let sent = Command::new("kill").args(["-TERM", &self.pid().to_string()]).status().expect("kill runs");

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mayfly_shards::{
-    AckItem, Answer, Command, Options, OwnedCommand, OwnedRequest, Payload, Policy, QUEUE_MODE, Receipt, ShardIndex, Span,
-    Tenant, Ticket, Time, Undelivered, Verdict, WindowBuffer, home_shard, shard_of,
+    AckItem, Answer, Command, Options, OwnedCommand, OwnedRequest, Payload, Policy, QUEUE_MODE, Receipt, ShardIndex, Span, Tenant, Ticket,
+    Time, Undelivered, Verdict, WindowBuffer, home_shard, shard_of,
 };
 
 use crate::oracle::Oracle;
@@ -20,9 +20,14 @@ const TENANT: Tenant = Tenant::DEFAULT;
 /// What a ticket waits for.
 #[derive(Clone, Debug)]
 enum Expected {
-    Push { payloads: Vec<u64> },
+    Push {
+        payloads: Vec<u64>,
+    },
     Pop(Pop),
-    Ack { group: &'static str, items: Vec<(u64, u32, Verdict)> },
+    Ack {
+        group: &'static str,
+        items: Vec<(u64, u32, Verdict)>,
+    },
     /// Reset, delete, configure.
     Change,
 }
@@ -151,7 +156,15 @@ impl Clients {
         self.pop_of(queue, partition, group, until, auto_ack, batch);
     }
 
-    fn pop_of(&mut self, queue: &'static str, partition: Option<&'static str>, group: &'static str, until: Option<Time>, auto_ack: bool, batch: u32) {
+    fn pop_of(
+        &mut self,
+        queue: &'static str,
+        partition: Option<&'static str>,
+        group: &'static str,
+        until: Option<Time>,
+        auto_ack: bool,
+        batch: u32,
+    ) {
         let shard_count = self.world.shard_count();
         let of = match partition {
             Some(partition) => shard_of(TENANT, queue, partition, shard_count),
@@ -177,7 +190,12 @@ impl Clients {
     }
 
     fn hang_up(&mut self) {
-        let waiting: Vec<Ticket> = self.expected.iter().filter(|(_, expected)| matches!(expected, Expected::Pop(pop) if !pop.is_cancelled)).map(|(ticket, _)| *ticket).collect();
+        let waiting: Vec<Ticket> = self
+            .expected
+            .iter()
+            .filter(|(_, expected)| matches!(expected, Expected::Pop(pop) if !pop.is_cancelled))
+            .map(|(ticket, _)| *ticket)
+            .collect();
         if waiting.is_empty() {
             return;
         }
@@ -193,7 +211,8 @@ impl Clients {
         let queue = self.random.pick(&QUEUES);
         let (at, of) = (self.any_core(), home_shard(TENANT, queue, self.world.shard_count()));
         let ticket = self.ticket(Expected::Change);
-        let command = if self.random.chance(50) { Command::Reset { tenant: TENANT, queue } } else { Command::Delete { tenant: TENANT, queue } };
+        let command =
+            if self.random.chance(50) { Command::Reset { tenant: TENANT, queue } } else { Command::Delete { tenant: TENANT, queue } };
         self.world.ask(at, of, ticket, command);
     }
 
@@ -272,7 +291,11 @@ impl Clients {
         if self.habits.windows {
             return;
         }
-        let waiting: Vec<Pop> = self.expected.values().filter_map(|expected| if let Expected::Pop(pop) = expected { Some(pop.clone()) } else { None }).collect();
+        let waiting: Vec<Pop> = self
+            .expected
+            .values()
+            .filter_map(|expected| if let Expected::Pop(pop) = expected { Some(pop.clone()) } else { None })
+            .collect();
         let now = self.world.now;
         for pop in waiting.into_iter().filter(|pop| !pop.is_cancelled && pop.until.is_some_and(|until| until > now)) {
             let pending = self.pending(pop.queue, pop.group, pop.partition);
@@ -285,7 +308,11 @@ impl Clients {
         let request = OwnedRequest::Depth { group: Some(group.into()) };
         let answers = self.world.inspect(|| OwnedCommand { tenant: TENANT, queue: Arc::from(queue), request: request.clone() });
         let parts = answers.into_iter().filter_map(|answer| if let Answer::Depth(report) = answer { report } else { None });
-        parts.flat_map(|part| part.partitions).filter(|part| partition.is_none_or(|name| *part.partition == *name)).map(|part| part.pending).sum()
+        parts
+            .flat_map(|part| part.partitions)
+            .filter(|part| partition.is_none_or(|name| *part.partition == *name))
+            .map(|part| part.pending)
+            .sum()
     }
 
     /// Everything comes to rest; a group that was there from the beginning must have seen every message, and nothing may be left.

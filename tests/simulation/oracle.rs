@@ -96,6 +96,10 @@ impl Oracle {
 
     /// Messages of `queue` that some group was given.
     pub fn seen(&self, queue: &str) -> BTreeSet<u64> {
-        self.tracks.keys().map(|(_, payload)| *payload).filter(|payload| self.pushed.get(payload).is_some_and(|name| name == queue)).collect()
+        self.tracks
+            .keys()
+            .map(|(_, payload)| *payload)
+            .filter(|payload| self.pushed.get(payload).is_some_and(|name| name == queue))
+            .collect()
     }
 }

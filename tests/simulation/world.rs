@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use mayfly_shards::{
-    Answer, Command, Delivery, Letter, NodeBudget, Options, Outbox, OwnedCommand, Policy, Rate, Receipt, Shard, ShardConfig, ShardIndex, Span,
-    TenantBudget, Ticket, Time, Undelivered, WindowBuffer,
+    Answer, Command, Delivery, Letter, NodeBudget, Options, Outbox, OwnedCommand, Policy, Rate, Receipt, Shard, ShardConfig, ShardIndex,
+    Span, TenantBudget, Ticket, Time, Undelivered, WindowBuffer,
 };
 use smallvec::SmallVec;
 
@@ -123,7 +123,15 @@ impl World {
             })
         });
         let shards = shards.collect();
-        Self { now: Time(1_000_000_000), budget, shards, lanes: BTreeMap::new(), network, is_traced: std::env::var_os("MAYFLY_SIM_TRACE").is_some(), heard: Vec::new() }
+        Self {
+            now: Time(1_000_000_000),
+            budget,
+            shards,
+            lanes: BTreeMap::new(),
+            network,
+            is_traced: std::env::var_os("MAYFLY_SIM_TRACE").is_some(),
+            heard: Vec::new(),
+        }
     }
 
     pub fn shard_count(&self) -> u16 {
