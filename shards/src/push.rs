@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::budget::{QueueCounters, SharedCounters};
-use crate::command::{Command, DropCause, Refusal};
+use crate::command::{Command, DropCause, OwnedCommand, Refusal};
 use crate::ledger::{Freed, Ledger};
 use crate::letter::{Deferred, Letter};
 use crate::limits::{PARTITIONS_MAX, QUEUE_OVERHEAD_BYTES};
@@ -15,7 +15,7 @@ use crate::name::{QueueName, Tenant};
 use crate::options::{Options, Policy};
 use crate::outbox::{Answer, Outbox, Ticket};
 use crate::payload::Payload;
-use crate::queue::{Queue, QueueIndex};
+use crate::queue::{GroupIndex, Queue, QueueIndex};
 use crate::shard::Shard;
 use crate::time::Time;
 
@@ -35,6 +35,28 @@ pub(crate) struct WaitingPush {
     made: Room,
 }
 
+/// One push, parsed.
+#[derive(Debug)]
+pub(crate) struct PushRequest<'a> {
+    pub(crate) ticket: Ticket,
+    pub(crate) tenant: Tenant,
+    pub(crate) queue: &'a str,
+    pub(crate) partition: &'a str,
+    pub(crate) payloads: &'a mut Vec<Payload>,
+}
+
+impl PushRequest<'_> {
+    fn wanted(&self) -> Room {
+        size_of(self.payloads)
+    }
+
+    /// Takes the push over, to wait with.
+    fn take_command(&mut self) -> OwnedCommand {
+        let Self { tenant, queue, partition, .. } = *self;
+        Command::Push { tenant, queue, partition, payloads: self.payloads }.into_owned()
+    }
+}
+
 fn size_of(payloads: &[Payload]) -> Room {
     (payloads.len() as u64, payloads.iter().map(|payload| payload.len() as u64).sum())
 }
@@ -52,7 +74,9 @@ fn missing(counters: &QueueCounters, wanted: Room, made: Room, options: &Options
 
 /// Charges the node for a push, less what its eviction will free; how much that is. None: refused, nothing charged. What is freed on
 /// other cores is not credited.
-fn charge_net(ledger: &Ledger, queue: &Queue, node_bytes: u64, partition: &str, lacks: Room) -> Option<u64> {
+fn charge_net(ledger: &Ledger, queue: &Queue, push: &PushRequest<'_>, lacks: Room) -> Option<u64> {
+    let (messages, bytes) = push.wanted();
+    let node_bytes = Ledger::node_bytes(messages, bytes);
     let bound = &ledger.budget.bytes;
     let is_alone = matches!(queue.counters, QueueCounters::Plain { .. });
     if lacks == (0, 0) || !is_alone {
@@ -63,52 +87,35 @@ fn charge_net(ledger: &Ledger, queue: &Queue, node_bytes: u64, partition: &str, 
     if bound.charge(node_bytes - least) {
         return Some(least);
     }
-    let (messages, bytes) = queue.would_evict(partition, lacks);
+    let (messages, bytes) = queue.would_evict(push.partition, lacks);
     let exact = Ledger::node_bytes(messages, bytes).min(node_bytes);
     bound.charge(node_bytes - exact).then_some(exact)
 }
 
 impl Shard {
-    #[expect(clippy::too_many_arguments, reason = "the parts of one command")]
-    pub(crate) fn push(
-        &mut self,
-        now: Time,
-        ticket: Ticket,
-        tenant: Tenant,
-        name: &str,
-        partition: &str,
-        payloads: &mut Vec<Payload>,
-        is_resumed: bool,
-        out: &mut impl Outbox,
-    ) {
-        let wanted = size_of(payloads);
-        if !is_resumed && let Err(retry_after) = self.ledger.budget.tenant(tenant).rate.spend(now, wanted.0) {
+    /// `is_resumed`: it was deferred before, and has spent its rate.
+    pub(crate) fn push(&mut self, now: Time, mut push: PushRequest<'_>, is_resumed: bool, out: &mut impl Outbox) {
+        let (ticket, wanted) = (push.ticket, push.wanted());
+        if !is_resumed && let Err(retry_after) = self.ledger.budget.tenant(push.tenant).rate.spend(now, wanted.0) {
             return self.refuse(ticket, Refusal::RateLimited { retry_after }, out);
         }
-        let found = self.queues.find(tenant, name);
-        if let Some(index) = found {
-            let queue = self.queues.get(index);
-            if queue.link.holds_back() {
-                let command = Command::Push { tenant, queue: name, partition, payloads }.into_owned();
+        let done = match self.queues.find(push.tenant, push.queue) {
+            Some(index) if self.queues.get(index).link.holds_back() => {
+                let command = push.take_command();
                 return self.defer(index, ticket, command);
             }
-            if queue.exists {
-                return match self.push_into(now, ticket, index, partition, payloads, out) {
-                    Ok(true) => out.answer(ticket, Answer::Pushed(wanted.0 as usize)),
-                    Ok(false) => {}
-                    Err(refusal) => self.refuse(ticket, refusal, out),
-                };
+            Some(index) if self.queues.get(index).exists => self.push_into(now, index, &mut push, out),
+            _ if self.is_home_of(push.tenant, push.queue) => self.push_to_new(now, &mut push, out),
+            _ => {
+                let command = push.take_command();
+                let queue = QueueName { tenant: push.tenant, name: Arc::clone(&command.queue) };
+                return self.join(now, &queue, Deferred::Command(ticket, command), wanted, out);
             }
-        }
-        if self.is_home_of(tenant, name) {
-            match self.admit_to_new(tenant, wanted) {
-                Ok(()) => self.push_to_new(now, ticket, tenant, name, partition, payloads, out),
-                Err(refusal) => self.refuse(ticket, refusal, out),
-            }
-        } else {
-            let command = Command::Push { tenant, queue: name, partition, payloads }.into_owned();
-            let queue = QueueName { tenant, name: Arc::clone(&command.queue) };
-            self.join(now, &queue, Deferred::Command(ticket, command), wanted, out);
+        };
+        match done {
+            Ok(true) => out.answer(ticket, Answer::Pushed(wanted.0 as usize)),
+            Ok(false) => {}
+            Err(refusal) => self.refuse(ticket, refusal, out),
         }
     }
 
@@ -138,60 +145,34 @@ impl Shard {
         Err(refusal)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the parts of one command")]
-    fn push_to_new(
-        &mut self,
-        now: Time,
-        ticket: Ticket,
-        tenant: Tenant,
-        name: &str,
-        partition: &str,
-        payloads: &mut Vec<Payload>,
-        out: &mut impl Outbox,
-    ) {
-        let wanted = size_of(payloads);
-        let index = self.insert_queue(tenant, name, now);
+    fn push_to_new(&mut self, now: Time, push: &mut PushRequest<'_>, out: &mut impl Outbox) -> Result<bool, Refusal> {
+        let wanted = push.wanted();
+        self.admit_to_new(push.tenant, wanted)?;
+        let index = self.insert_queue(push.tenant, push.queue, now);
         self.queues.get_mut(index).counters.charge_unbounded(wanted.0, wanted.1);
-        self.append(now, index, partition, payloads, out);
-        out.answer(ticket, Answer::Pushed(wanted.0 as usize));
+        self.append(now, index, push.partition, push.payloads, out);
+        Ok(true)
     }
 
     /// Whether the push is done; false: it waits for other cores.
-    fn push_into(
-        &mut self,
-        now: Time,
-        ticket: Ticket,
-        index: QueueIndex,
-        partition: &str,
-        payloads: &mut Vec<Payload>,
-        out: &mut impl Outbox,
-    ) -> Result<bool, Refusal> {
-        let wanted = size_of(payloads);
-        let tenant = self.queues.get(index).tenant;
+    fn push_into(&mut self, now: Time, index: QueueIndex, push: &mut PushRequest<'_>, out: &mut impl Outbox) -> Result<bool, Refusal> {
+        let (_, bytes) = push.wanted();
         let budget = Arc::clone(&self.ledger.budget);
-        if !budget.tenant(tenant).bytes.charge(wanted.1) {
+        if !budget.tenant(push.tenant).bytes.charge(bytes) {
             return Err(Refusal::TenantBytes);
         }
-        let admitted = self.admit(now, ticket, index, partition, payloads, out);
+        let admitted = self.admit(now, index, push, out);
         match admitted {
-            Ok(true) => self.append(now, index, partition, payloads, out),
+            Ok(true) => self.append(now, index, push.partition, push.payloads, out),
             Ok(false) => {}
-            Err(_) => budget.tenant(tenant).bytes.release(wanted.1),
+            Err(_) => budget.tenant(push.tenant).bytes.release(bytes),
         }
         admitted
     }
 
     /// Charges queue and node, making room by the queue's policy. False: other cores are asked, and the push waits.
-    fn admit(
-        &mut self,
-        now: Time,
-        ticket: Ticket,
-        index: QueueIndex,
-        partition: &str,
-        payloads: &mut Vec<Payload>,
-        out: &mut impl Outbox,
-    ) -> Result<bool, Refusal> {
-        let wanted = size_of(payloads);
+    fn admit(&mut self, now: Time, index: QueueIndex, push: &mut PushRequest<'_>, out: &mut impl Outbox) -> Result<bool, Refusal> {
+        let wanted = push.wanted();
         let queue = self.queues.get_mut(index);
         let options = Arc::clone(&queue.options);
         let max = max_room(&options);
@@ -199,35 +180,40 @@ impl Shard {
             return Err(Refusal::QueueFull { can_fit: false });
         }
         let (_, _, partitions) = queue.counters.totals();
-        if partitions >= PARTITIONS_MAX as u64 && queue.rings.find(partition).is_none() {
+        if partitions >= PARTITIONS_MAX as u64 && queue.rings.find(push.partition).is_none() {
             return Err(Refusal::TooManyPartitions);
         }
         let lacks = missing(&queue.counters, wanted, (0, 0), &options);
         if lacks != (0, 0) && options.policy == Policy::Reject {
-            let Some((idle, room)) = self.groups_to_forget(now, index, lacks) else {
-                return self.ask_for_idle_groups(now, ticket, index, partition, payloads, out);
+            return match self.groups_to_forget(now, index, lacks) {
+                Some((idle, room)) => self.admit_without(index, &idle, room, wanted),
+                None => self.ask_for_idle_groups(now, index, push, out),
             };
-            let node_bytes = Ledger::node_bytes(wanted.0, wanted.1);
-            let credit = Ledger::node_bytes(room.0, room.1).min(node_bytes);
-            if !self.ledger.budget.bytes.charge(node_bytes - credit) {
-                return Err(Refusal::NodeBytes);
-            }
-            self.ledger.budget.bytes.charge_unbounded(credit);
-            self.forget_groups(index, &idle);
-            return Ok(self.queues.get_mut(index).counters.exchange((0, 0), wanted, max));
         }
         let queue = self.queues.get_mut(index);
-        let node_bytes = Ledger::node_bytes(wanted.0, wanted.1);
-        let Some(credit) = charge_net(&self.ledger, queue, node_bytes, partition, lacks) else { return Err(Refusal::NodeBytes) };
-        let made = if lacks == (0, 0) { (0, 0) } else { self.evict_for(now, index, partition, lacks, credit) };
+        let Some(credit) = charge_net(&self.ledger, queue, push, lacks) else { return Err(Refusal::NodeBytes) };
+        let made = if lacks == (0, 0) { (0, 0) } else { self.evict_for(now, index, push.partition, lacks, credit) };
         let queue = self.queues.get_mut(index);
         if queue.counters.exchange(made, wanted, max) {
             return Ok(true);
         }
         // The home is asked for the room that the push's own partition could not give.
-        self.keep_waiting(ticket, index, partition, payloads, made);
-        self.ask_for_room(now, ticket, out);
+        self.keep_waiting(index, push, made);
+        self.ask_for_room(now, push.ticket, out);
         Ok(false)
+    }
+
+    /// Admits a push that fits once these idle groups, which alone hold so much room, are forgotten.
+    fn admit_without(&mut self, index: QueueIndex, idle: &[GroupIndex], room: Room, wanted: Room) -> Result<bool, Refusal> {
+        let node_bytes = Ledger::node_bytes(wanted.0, wanted.1);
+        let credit = Ledger::node_bytes(room.0, room.1).min(node_bytes);
+        if !self.ledger.budget.bytes.charge(node_bytes - credit) {
+            return Err(Refusal::NodeBytes);
+        }
+        self.ledger.budget.bytes.charge_unbounded(credit);
+        self.forget_groups(index, idle);
+        self.queues.get_mut(index).counters.charge_unbounded(wanted.0, wanted.1);
+        Ok(true)
     }
 
     /// Evicts here for a push: of its own partition first, then, while the queue lives on one core, of the others, oldest head
@@ -271,18 +257,18 @@ impl Shard {
         self.arm_queue(now, index);
     }
 
-    fn keep_waiting(&mut self, ticket: Ticket, index: QueueIndex, partition: &str, payloads: &mut Vec<Payload>, made: Room) {
+    fn keep_waiting(&mut self, index: QueueIndex, push: &mut PushRequest<'_>, made: Room) {
         let queue = self.queues.get_mut(index);
-        let push = WaitingPush {
+        let waiting = WaitingPush {
             tenant: queue.tenant,
             name: Arc::clone(&queue.name),
             generation: queue.generation,
             counters: queue.counters.share(),
-            partition: partition.into(),
-            payloads: std::mem::take(payloads),
+            partition: push.partition.into(),
+            payloads: std::mem::take(push.payloads),
             made,
         };
-        self.waiting_pushes.insert(ticket, push);
+        self.waiting_pushes.insert(push.ticket, waiting);
     }
 
     fn ask_for_room(&mut self, now: Time, ticket: Ticket, out: &mut impl Outbox) {
@@ -299,25 +285,23 @@ impl Shard {
     fn ask_for_idle_groups(
         &mut self,
         now: Time,
-        ticket: Ticket,
         index: QueueIndex,
-        partition: &str,
-        payloads: &mut Vec<Payload>,
+        push: &mut PushRequest<'_>,
         out: &mut impl Outbox,
     ) -> Result<bool, Refusal> {
         let queue = self.queues.get(index);
         if matches!(queue.link, Link::Alone) || !self.may_forget_groups(now, index) {
             return Err(Refusal::QueueFull { can_fit: true });
         }
-        let wanted = size_of(payloads);
+        let wanted = push.wanted();
         if !self.ledger.budget.bytes.charge(Ledger::node_bytes(wanted.0, wanted.1)) {
             return Err(Refusal::NodeBytes);
         }
-        self.keep_waiting(ticket, index, partition, payloads, (0, 0));
+        self.keep_waiting(index, push, (0, 0));
         let queue = self.queues.get(index);
         let name = QueueName { tenant: queue.tenant, name: Arc::clone(&queue.name) };
         let home = self.home_of(name.tenant, &name.name);
-        self.deliver_letter(now, home, Letter::ForgetIdleGroups { queue: name, ticket }, out);
+        self.deliver_letter(now, home, Letter::ForgetIdleGroups { queue: name, ticket: push.ticket }, out);
         Ok(false)
     }
 
@@ -353,7 +337,8 @@ impl Shard {
 
     /// The queue was reset or deleted while the push waited: it begins anew.
     fn restart_push(&mut self, now: Time, ticket: Ticket, out: &mut impl Outbox) {
-        let Some(mut push) = self.give_up_push(ticket) else { return };
-        self.push(now, ticket, push.tenant, &push.name, &push.partition, &mut push.payloads, true, out);
+        let Some(WaitingPush { tenant, name, partition, mut payloads, .. }) = self.give_up_push(ticket) else { return };
+        let push = PushRequest { ticket, tenant, queue: &name, partition: &partition, payloads: &mut payloads };
+        self.push(now, push, true, out);
     }
 }

@@ -21,7 +21,7 @@ use crate::name::{QueueName, Tenant};
 use crate::options::Options;
 use crate::outbox::{Answer, Outbox, Ticket};
 use crate::placement::{ShardIndex, home_shard};
-use crate::push::WaitingPush;
+use crate::push::{PushRequest, WaitingPush};
 use crate::queue::{Queue, QueueIndex};
 use crate::queues::Queues;
 use crate::ring::Ring;
@@ -123,7 +123,7 @@ impl Shard {
     pub(crate) fn run(&mut self, now: Time, ticket: Ticket, command: Command<'_>, is_resumed: bool, out: &mut impl Outbox) {
         match command {
             Command::Push { tenant, queue, partition, payloads } => {
-                self.push(now, ticket, tenant, queue, partition, payloads, is_resumed, out)
+                self.push(now, PushRequest { ticket, tenant, queue, partition, payloads }, is_resumed, out);
             }
             Command::Pop { .. } => self.pop(now, ticket, command, out),
             Command::Ack { .. } => self.ack(now, ticket, command, out),
