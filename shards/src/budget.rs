@@ -142,8 +142,8 @@ impl NodeBudget {
 /// What a queue holds on the node, against its own bounds.
 #[derive(Debug)]
 pub(crate) enum QueueCounters {
-    /// The queue lives on one core.
-    Plain { messages: u64, bytes: u64, partitions: u64 },
+    /// The queue lives on one core. A node's memory ends long before four billion messages do.
+    Plain { messages: u32, bytes: u64, partitions: u32 },
     /// Several cores hold parts of it.
     Shared(Arc<SharedCounters>),
 }
@@ -177,9 +177,9 @@ impl QueueCounters {
             Self::Shared(shared) => Arc::clone(shared),
             Self::Plain { messages, bytes, partitions } => {
                 let shared = Arc::new(SharedCounters {
-                    messages: AtomicU64::new(*messages),
+                    messages: AtomicU64::new(u64::from(*messages)),
                     bytes: AtomicU64::new(*bytes),
-                    partitions: AtomicU64::new(*partitions),
+                    partitions: AtomicU64::new(u64::from(*partitions)),
                 });
                 *self = Self::Shared(Arc::clone(&shared));
                 shared
@@ -190,7 +190,7 @@ impl QueueCounters {
     /// Messages, payload bytes, partitions.
     pub(crate) fn totals(&self) -> (u64, u64, u64) {
         match self {
-            Self::Plain { messages, bytes, partitions } => (*messages, *bytes, *partitions),
+            Self::Plain { messages, bytes, partitions } => (u64::from(*messages), *bytes, u64::from(*partitions)),
             Self::Shared(shared) => (shared.messages.load(Relaxed), shared.bytes.load(Relaxed), shared.partitions.load(Relaxed)),
         }
     }
@@ -199,9 +199,9 @@ impl QueueCounters {
     pub(crate) fn charge(&mut self, count: u64, size: u64, max_messages: u64, max_bytes: u64) -> bool {
         match self {
             Self::Plain { messages, bytes, .. } => {
-                let fits = (count == 0 || *messages + count <= max_messages) && (size == 0 || *bytes + size <= max_bytes);
+                let fits = (count == 0 || u64::from(*messages) + count <= max_messages) && (size == 0 || *bytes + size <= max_bytes);
                 if fits {
-                    *messages += count;
+                    *messages += count as u32;
                     *bytes += size;
                 }
                 fits
@@ -239,7 +239,7 @@ impl QueueCounters {
     pub(crate) fn release(&mut self, count: u64, size: u64) {
         match self {
             Self::Plain { messages, bytes, .. } => {
-                *messages -= count;
+                *messages -= count as u32;
                 *bytes -= size;
             }
             Self::Shared(shared) => shared.release(count, size),
@@ -250,8 +250,8 @@ impl QueueCounters {
     pub(crate) fn open_partition(&mut self, max: u64) -> bool {
         match self {
             Self::Plain { partitions, .. } => {
-                let fits = *partitions < max;
-                *partitions += u64::from(fits);
+                let fits = u64::from(*partitions) < max;
+                *partitions += u32::from(fits);
                 fits
             }
             Self::Shared(shared) => charge_up_to(&shared.partitions, 1, max),

@@ -147,7 +147,7 @@ impl Shard {
                 let reach = Reach { group, ring: None, age: (claiming.parked_at, 0), batch: claiming.want, auto_ack: claiming.auto_ack };
                 let found = self.offers(index, reach, claiming.after.as_deref());
                 if found.is_empty() {
-                    self.queues.get_mut(index).groups.get_mut(group).hinted = 0;
+                    self.queues.get_mut(index).groups.get_mut(group).set_hinted(0);
                 }
                 found
             }
@@ -272,7 +272,7 @@ impl Shard {
             ready = queue.pending(group);
             let entry = queue.groups.get_mut(group);
             entry.used_at = now;
-            entry.hinted = if entry.bid.is_some() { ready } else { 0 };
+            entry.set_hinted(if entry.bid().is_some() { ready } else { 0 });
         }
         out.send(home, Letter::Taken { claim: claiming.claim, runs, receipt: receipt.map(Box::new), ready });
     }

@@ -203,7 +203,7 @@ impl Shard {
         queue.exists = false;
         queue.is_declared = false;
         queue.options = default_options;
-        queue.drops = [0; 3];
+        queue.drops = None;
         self.deadlines.disarm(Kind::Queue, &mut queue.deadline);
         for ring in queue.rings.indexes() {
             // One that stays is counted anew when the queue is used again.
@@ -220,8 +220,7 @@ impl Shard {
             }
         }
         for (_, group) in queue.groups.iter_mut() {
-            group.skipped = 0;
-            group.served_last = None;
+            group.begin_anew();
         }
     }
 

@@ -174,7 +174,7 @@ impl Shard {
         let agreement = Agreement {
             options: *queue.options,
             is_declared: queue.is_declared,
-            groups: queue.groups.iter().map(|(_, group)| (Arc::clone(&group.name), group.bid)).collect(),
+            groups: queue.groups.iter().map(|(_, group)| (Arc::clone(&group.name), group.bid())).collect(),
             counters: queue.counters.share(),
         };
         out.send(from, Letter::Joined { queue: name, generation: queue.generation, outcome: Ok(Box::new(agreement)) });
@@ -239,7 +239,7 @@ impl Shard {
     ) {
         let queue = self.queues.get_mut(index);
         let group = queue.add_group(Arc::clone(&name), now);
-        queue.groups.get_mut(group).is_spreading = true;
+        queue.groups.get_mut(group).set_spreading(true);
         let kind = OpKind::AddGroup { group: Arc::clone(&name), waiting, askers };
         self.begin_op(now, index, kind, Order::AddGroup(name), out);
     }
@@ -256,7 +256,7 @@ impl Shard {
         let queue = self.queues.get_mut(index);
         // The queue may have been deleted meanwhile, and the group with it.
         if let Some(index) = queue.groups.find(group) {
-            queue.groups.get_mut(index).is_spreading = false;
+            queue.groups.get_mut(index).set_spreading(false);
         }
         let name = QueueName { tenant: queue.tenant, name: Arc::clone(&queue.name) };
         for asker in askers {
@@ -287,7 +287,7 @@ impl Shard {
         }
         let queue = self.queues.get(index);
         match queue.groups.find(&group) {
-            Some(known) if queue.groups.get(known).is_spreading => self.await_group(index, &group, None, Some(from)),
+            Some(known) if queue.groups.get(known).is_spreading() => self.await_group(index, &group, None, Some(from)),
             Some(_) => out.send(from, registered(None)),
             None if queue.groups.count() as usize >= GROUPS_MAX => out.send(from, registered(Some(Refusal::TooManyGroups))),
             None => self.add_group_everywhere(now, index, group, Vec::new(), vec![from], out),

@@ -1,5 +1,6 @@
 //! What must hold after every step, recomputed from scratch. For tests, simulation and fuzzing.
 
+use crate::budget::QueueCounters;
 use crate::cursor::DeliveryState;
 use crate::queue::{GroupIndex, Queue, QueueIndex};
 use crate::shard::Shard;
@@ -52,7 +53,7 @@ impl Shard {
             assert!(last < Some(waiter.age()), "{}: a list is in order of age", queue.name);
             last = Some(waiter.age());
             count += 1;
-            let may_hold = queue.options.is_windowed() || waiter.state != WaiterState::Parked || queue.groups.get(group).bid.is_some();
+            let may_hold = queue.options.is_windowed() || waiter.state != WaiterState::Parked || queue.groups.get(group).bid().is_some();
             let available = match ring {
                 Some(ring) => queue.rings.get(ring).pending(group),
                 None => queue.pending(group),
@@ -68,7 +69,8 @@ fn check_sums(queue: &Queue) {
     let rings = || queue.rings.iter().map(|(_, ring)| ring);
     assert_eq!(queue.held, rings().map(|ring| ring.held).sum::<u64>(), "{name}: held is the sum over the rings");
     assert_eq!(queue.bytes, rings().map(|ring| ring.bytes).sum::<u64>(), "{name}: bytes are the sum over the rings");
-    if let crate::budget::QueueCounters::Plain { messages, bytes, partitions } = queue.counters {
+    if matches!(queue.counters, QueueCounters::Plain { .. }) {
+        let (messages, bytes, partitions) = queue.counters.totals();
         assert_eq!((messages, bytes), (queue.held, queue.bytes), "{name}: the counters are what is held");
         assert!(!queue.exists || partitions == queue.rings.count() as u64, "{name}: partitions are counted");
     }
@@ -76,8 +78,13 @@ fn check_sums(queue: &Queue) {
         let pending = rings().map(|ring| ring.pending(index)).sum::<u64>();
         assert_eq!(queue.pending(index), pending, "{name}/{}: pending is the sum over the rings", group.name);
         let cursors = || rings().filter_map(|ring| ring.cursor(index));
-        assert_eq!(group.leased, cursors().map(|cursor| u64::from(cursor.leased)).sum::<u64>(), "{name}/{}: leases", group.name);
-        assert_eq!(group.ready, cursors().map(|cursor| cursor.ready_count() as u64).sum::<u64>(), "{name}/{}: redeliveries", group.name);
+        assert_eq!(u64::from(group.leased), cursors().map(|cursor| u64::from(cursor.leased)).sum::<u64>(), "{name}/{}: leases", group.name);
+        assert_eq!(
+            u64::from(group.ready),
+            cursors().map(|cursor| cursor.ready_count() as u64).sum::<u64>(),
+            "{name}/{}: redeliveries",
+            group.name
+        );
     }
 }
 

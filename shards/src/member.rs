@@ -88,7 +88,7 @@ impl Shard {
         }
         for (name, bid) in &agreement.groups {
             let group = queue.groups.find(name).unwrap_or_else(|| queue.add_group(Arc::clone(name), now));
-            queue.groups.get_mut(group).bid = *bid;
+            queue.groups.get_mut(group).set_bid(*bid);
             queue.groups.note_waiting(group);
         }
         let name = QueueName { tenant: queue.tenant, name: Arc::clone(&queue.name) };
@@ -203,8 +203,8 @@ impl Shard {
         let queue = self.queues.get_mut(index);
         for group in queue.groups.waiting().to_vec() {
             let entry = queue.groups.get_mut(group);
-            entry.bid = None;
-            entry.hinted = 0;
+            entry.set_bid(None);
+            entry.set_hinted(0);
             queue.groups.note_waiting(group);
         }
         let mut work: Vec<_> = queue.link.take_deferred().into();
@@ -266,8 +266,8 @@ impl Shard {
         let queue = self.queues.get_mut(index);
         let Some(group) = queue.groups.find(group) else { return };
         let entry = queue.groups.get_mut(group);
-        entry.bid = parked_at;
-        entry.hinted = 0;
+        entry.set_bid(parked_at);
+        entry.set_hinted(0);
         queue.groups.note_waiting(group);
         self.wake_group(now, index, group, out);
     }

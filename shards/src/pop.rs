@@ -128,7 +128,7 @@ impl Shard {
         self.refuse_parking_early(now, index, group, request)?;
         let queue = self.queues.get(index);
         let group = match group {
-            Some(group) if !queue.groups.get(group).is_spreading => group,
+            Some(group) if !queue.groups.get(group).is_spreading() => group,
             None if matches!(queue.link, Link::Alone) => {
                 let name = self.queues.names.group(request.group);
                 self.queues.get_mut(index).add_group(name, now)

@@ -63,8 +63,8 @@ pub(crate) struct Queue {
     pub(crate) appended: u64,
     pub(crate) held: u64,
     pub(crate) bytes: u64,
-    /// For bounds, ttl, retry.
-    pub(crate) drops: [u64; 3],
+    /// For bounds, ttl, retry; none were dropped while there is none.
+    pub(crate) drops: Option<Box<[u64; 3]>>,
     pub(crate) used_at: Time,
     pub(crate) deadline: DeadlineId,
     pub(crate) link: Link,
@@ -106,7 +106,7 @@ impl Queue {
             appended: 0,
             held: 0,
             bytes: 0,
-            drops: [0; 3],
+            drops: None,
             used_at: now,
             deadline: DeadlineId::NONE,
             link: Link::Alone,
@@ -124,7 +124,7 @@ impl Queue {
     /// What a group has not been given here, and what waits to be given again.
     pub(crate) fn pending(&self, group: GroupIndex) -> u64 {
         let group = self.groups.get(group);
-        self.appended - group.seen + group.ready
+        self.appended - group.seen + u64::from(group.ready)
     }
 
     /// Appends messages, already charged.
@@ -202,13 +202,17 @@ impl Queue {
         let Some(delivered) = self.rings.get(ring).cursor(group).and_then(|cursor| cursor.unsettled(seq)).copied() else { return false };
         if delivered.attempts >= self.options.attempts_max() {
             self.settle(place, now, freed);
-            self.drops[DropCause::Retry as usize] += 1;
-            ledger.dropped[DropCause::Retry as usize] += 1;
+            self.count_drop(DropCause::Retry, ledger);
             return true;
         }
         self.give_back(place, (delivered.delivery, delivered.attempts), state, now);
         ledger.redelivered += 1;
         false
+    }
+
+    fn count_drop(&mut self, cause: DropCause, ledger: &mut Ledger) {
+        self.drops.get_or_insert_default()[cause as usize] += 1;
+        ledger.dropped[cause as usize] += 1;
     }
 
     /// `seq` awaits redelivery to its group, in its place, with so many deliveries and charged attempts `behind` it.
@@ -245,8 +249,7 @@ impl Queue {
             }
         }
         freed.add_payload(ring.free(0).as_ref());
-        self.drops[cause as usize] += 1;
-        ledger.dropped[cause as usize] += 1;
+        self.count_drop(cause, ledger);
     }
 
     /// Drops everything a ring holds: messages dropped.
@@ -342,5 +345,16 @@ impl Queue {
     /// Parked pops of every group, here.
     pub(crate) fn waiting_count(&self) -> u64 {
         self.groups.iter().map(|(_, group)| u64::from(group.waiting)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An idle inbox is one allocation, its name another: with the tables that find and collect it at most 600 bytes.
+    #[test]
+    fn an_inbox_is_small() {
+        assert!(size_of::<Queue>() <= 448, "{}", size_of::<Queue>());
     }
 }

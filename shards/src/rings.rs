@@ -1,4 +1,6 @@
 //! A queue's partitions on one shard, by index and, in order, by name.
+//!
+//! Most queues have one partition: it lies in the queue itself, and there is no index. With a second one there is.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -7,49 +9,72 @@ use std::sync::Arc;
 use crate::queue::RingIndex;
 use crate::ring::Ring;
 
-/// Rings by name. Boxed: most queues have one partition and no index.
-#[derive(Debug, Default)]
-struct NameIndex(BTreeMap<Arc<str>, RingIndex>);
-
-/// A queue's partitions on this shard. With one there is no index; with more they are found and walked by name.
+/// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Rings {
+    /// Index 0.
+    one: Option<Ring>,
+    more: Option<Box<More>>,
+}
+
+/// Index 1 and above, and all names.
+#[derive(Debug, Default)]
+struct More {
     cells: Vec<Option<Ring>>,
-    free: Vec<u32>,
-    by_name: Option<Box<NameIndex>>,
+    free: Vec<RingIndex>,
+    by_name: BTreeMap<Arc<str>, RingIndex>,
+}
+
+fn cell_of(index: RingIndex) -> usize {
+    index.0 as usize - 1
 }
 
 impl Rings {
     pub(crate) fn count(&self) -> usize {
-        self.cells.len() - self.free.len()
+        self.more.as_ref().map_or(usize::from(self.one.is_some()), |more| more.by_name.len())
     }
 
     pub(crate) fn find(&self, partition: &str) -> Option<RingIndex> {
-        match &self.by_name {
-            Some(names) => names.0.get(partition).copied(),
-            None => self.iter().find(|(_, ring)| *ring.partition == *partition).map(|(index, _)| index),
+        match (&self.more, &self.one) {
+            (Some(more), _) => more.by_name.get(partition).copied(),
+            (None, Some(one)) if *one.partition == *partition => Some(RingIndex(0)),
+            (None, _) => None,
         }
-    }
-
-    pub(crate) fn get(&self, index: RingIndex) -> &Ring {
-        self.cells[index.0 as usize].as_ref().unwrap_or_else(|| unreachable!("an index names a ring"))
-    }
-
-    pub(crate) fn get_mut(&mut self, index: RingIndex) -> &mut Ring {
-        self.cells[index.0 as usize].as_mut().unwrap_or_else(|| unreachable!("an index names a ring"))
     }
 
     /// The ring of that index, if it still exists.
     pub(crate) fn find_at(&self, index: RingIndex) -> Option<&Ring> {
-        self.cells.get(index.0 as usize)?.as_ref()
+        match index {
+            RingIndex(0) => self.one.as_ref(),
+            index => self.more.as_ref()?.cells.get(cell_of(index))?.as_ref(),
+        }
+    }
+
+    fn cell_mut(&mut self, index: RingIndex) -> Option<&mut Option<Ring>> {
+        match index {
+            RingIndex(0) => Some(&mut self.one),
+            index => self.more.as_mut()?.cells.get_mut(cell_of(index)),
+        }
+    }
+
+    pub(crate) fn get(&self, index: RingIndex) -> &Ring {
+        self.find_at(index).unwrap_or_else(|| unreachable!("an index names a ring"))
+    }
+
+    pub(crate) fn get_mut(&mut self, index: RingIndex) -> &mut Ring {
+        self.cell_mut(index).and_then(Option::as_mut).unwrap_or_else(|| unreachable!("an index names a ring"))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (RingIndex, &Ring)> {
-        self.cells.iter().enumerate().filter_map(|(index, cell)| Some((RingIndex(index as u32), cell.as_ref()?)))
+        let more = self.more.iter().flat_map(|more| &more.cells);
+        let cells = std::iter::once(&self.one).chain(more).enumerate();
+        cells.filter_map(|(index, cell)| Some((RingIndex(index as u32), cell.as_ref()?)))
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (RingIndex, &mut Ring)> {
-        self.cells.iter_mut().enumerate().filter_map(|(index, cell)| Some((RingIndex(index as u32), cell.as_mut()?)))
+        let more = self.more.iter_mut().flat_map(|more| &mut more.cells);
+        let cells = std::iter::once(&mut self.one).chain(more).enumerate();
+        cells.filter_map(|(index, cell)| Some((RingIndex(index as u32), cell.as_mut()?)))
     }
 
     pub(crate) fn indexes(&self) -> Vec<RingIndex> {
@@ -57,45 +82,74 @@ impl Rings {
     }
 
     pub(crate) fn add(&mut self, ring: Ring) -> RingIndex {
-        let partition = Arc::clone(&ring.partition);
-        let index = match self.free.pop() {
-            Some(index) => {
-                self.cells[index as usize] = Some(ring);
-                RingIndex(index)
-            }
-            None => {
-                if self.cells.is_empty() {
-                    self.cells.reserve_exact(1);
-                }
-                self.cells.push(Some(ring));
-                RingIndex((self.cells.len() - 1) as u32)
-            }
-        };
-        if self.by_name.is_none() && self.count() > 1 {
-            let names = self.iter().map(|(index, ring)| (Arc::clone(&ring.partition), index)).collect();
-            self.by_name = Some(Box::new(NameIndex(names)));
-        } else if let Some(names) = &mut self.by_name {
-            names.0.insert(partition, index);
+        if self.count() == 0 {
+            self.one = Some(ring);
+            return RingIndex(0);
         }
+        if self.more.is_none() {
+            let by_name = self.one.iter().map(|one| (Arc::clone(&one.partition), RingIndex(0))).collect();
+            self.more = Some(Box::new(More { by_name, ..More::default() }));
+        }
+        let Self { one, more: Some(more) } = self else { unreachable!("made above") };
+        let partition = Arc::clone(&ring.partition);
+        let index = if one.is_none() {
+            *one = Some(ring);
+            RingIndex(0)
+        } else if let Some(index) = more.free.pop() {
+            more.cells[cell_of(index)] = Some(ring);
+            index
+        } else {
+            more.cells.push(Some(ring));
+            RingIndex(more.cells.len() as u32)
+        };
+        more.by_name.insert(partition, index);
         index
     }
 
     pub(crate) fn remove(&mut self, index: RingIndex) -> Option<Ring> {
-        let ring = self.cells[index.0 as usize].take()?;
-        self.free.push(index.0);
-        if let Some(names) = &mut self.by_name {
-            names.0.remove(&ring.partition);
-        }
-        if self.count() == 0 {
-            *self = Self::default();
+        let ring = self.cell_mut(index)?.take()?;
+        if let Some(more) = &mut self.more {
+            more.by_name.remove(&ring.partition);
+            if index != RingIndex(0) {
+                more.free.push(index);
+            }
+            if more.free.len() == more.cells.len() {
+                self.more = None;
+            }
         }
         Some(ring)
     }
 
     /// The ring whose name follows `partition`, the first one after the last; None: there is no ring.
     pub(crate) fn following(&self, partition: Option<&str>) -> Option<RingIndex> {
-        let Some(NameIndex(names)) = self.by_name.as_deref() else { return self.iter().next().map(|(index, _)| index) };
-        let after = partition.and_then(|partition| names.range::<str, _>((Excluded(partition), Unbounded)).next());
-        after.or_else(|| names.first_key_value()).map(|(_, index)| *index)
+        let Some(More { by_name, .. }) = self.more.as_deref() else { return self.one.as_ref().map(|_| RingIndex(0)) };
+        let after = partition.and_then(|partition| by_name.range::<str, _>((Excluded(partition), Unbounded)).next());
+        after.or_else(|| by_name.first_key_value()).map(|(_, index)| *index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Time;
+
+    #[test]
+    fn rings_are_found_and_walked_by_name_whatever_came_and_went() {
+        let mut rings = Rings::default();
+        let add = |rings: &mut Rings, name: &str| rings.add(Ring::new(name.into(), Time(0)));
+        let (b, d, a) = (add(&mut rings, "b"), add(&mut rings, "d"), add(&mut rings, "a"));
+        assert_eq!((rings.count(), rings.find("d"), rings.find("c")), (3, Some(d), None));
+        assert_eq!(
+            [rings.following(None), rings.following(Some("a")), rings.following(Some("c")), rings.following(Some("d"))],
+            [Some(a), Some(b), Some(d), Some(a)]
+        );
+        rings.remove(b);
+        assert_eq!((rings.count(), rings.find("b"), rings.following(Some("a"))), (2, None, Some(d)));
+        let c = add(&mut rings, "c");
+        assert_eq!((rings.get(c).partition.to_string(), rings.indexes().len()), ("c".to_owned(), 3));
+        for index in rings.indexes() {
+            rings.remove(index);
+        }
+        assert!(rings.count() == 0 && rings.following(None).is_none() && rings.more.is_none());
     }
 }

@@ -32,7 +32,7 @@ impl Shard {
         let groups = queue.groups.iter().map(|(index, group)| GroupDepth {
             group: Arc::clone(&group.name),
             pending: queue.pending(index),
-            skipped: group.skipped,
+            skipped: group.skipped(),
         });
         Some(DepthReport {
             is_home: queue.link.is_home(),
@@ -52,7 +52,7 @@ fn report(queue: &Queue) -> QueueReport {
         bytes: queue.bytes,
         partitions: queue.rings.count() as u64,
         groups: u64::from(queue.groups.count()),
-        drops: queue.drops,
+        drops: queue.drops.as_deref().copied().unwrap_or_default(),
         options: *queue.options,
     }
 }

@@ -147,7 +147,7 @@ impl Shard {
             (Some(named_age), _) => (named, Some(named_age)),
             (None, any_age) => (any, any_age),
         };
-        match (waiter, group.bid.filter(|_| !queue.link.is_home())) {
+        match (waiter, group.bid().filter(|_| !queue.link.is_home())) {
             (None, None) => First::Nobody,
             (_, Some(bid)) if parked.is_none_or(|(parked_at, _)| bid < parked_at) => First::Bid,
             (None, Some(_)) => First::Bid,
@@ -262,10 +262,10 @@ impl Shard {
             _ => return,
         };
         let entry = queue.groups.get_mut(group);
-        if entry.bid.is_none() || ready == 0 || entry.hinted == ready || (entry.hinted > 0 && !is_windowed) {
+        if entry.bid().is_none() || ready == 0 || entry.hinted() == ready || (entry.hinted() > 0 && !is_windowed) {
             return;
         }
-        entry.hinted = ready;
+        entry.set_hinted(ready);
         let name = QueueName { tenant: queue.tenant, name: Arc::clone(&queue.name) };
         let group = Arc::clone(&entry.name);
         out.send(home, Letter::Hint { queue: name, generation: queue.generation, group, ready });
@@ -277,10 +277,10 @@ impl Shard {
         let Some(directory) = queue.link.directory_mut() else { return };
         let entry = queue.groups.get_mut(group);
         let oldest = entry.any.oldest().map(|waiter| self.waiters.get(waiter).parked_at);
-        if entry.bid == oldest {
+        if entry.bid() == oldest {
             return;
         }
-        entry.bid = oldest;
+        entry.set_bid(oldest);
         directory.ready.retain(|(of, _, _)| *of != group);
         let name = QueueName { tenant: queue.tenant, name: Arc::clone(&queue.name) };
         for member in directory.members.clone() {
