@@ -2,6 +2,10 @@
 
 use std::process::ExitCode;
 
+/// Settings: `.cargo/config.toml`.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> ExitCode {
     mayfly::cli::run()
 }

@@ -65,7 +65,7 @@ fn parked_pops_are_sent_away_and_the_node_is_gone_on_four_shards() {
     parked_pops_are_sent_away_and_the_node_is_gone(4);
 }
 
-/// A client that keeps its side open costs the stop nothing.
+/// A client that keeps its side open is waited for as long as one that may still read its answer, and no longer.
 #[test]
 fn a_client_that_does_not_close_does_not_hold_the_node() {
     let mut node = Node::start(serve(1, &[]));
@@ -73,37 +73,34 @@ fn a_client_that_does_not_close_does_not_hold_the_node() {
     parked.send(pop("inbox", "&wait=true"));
     let mut idle = Client::connect(node.address);
     while node.metric(&mut idle, "mayfly_waiters") < 1 {}
+    let stopped = Instant::now();
     terminate(&node);
-    assert_eq!(ended_within(&mut node, STOP_MAX), Some(0));
+    assert_eq!(ended_within(&mut node, 2 * STOP_MAX), Some(0));
+    println!("gone after {:?} beside clients that do not close", stopped.elapsed());
     parked.answer().assert_failure(503, "owner_moved");
 }
 
 fn a_request_under_way_is_answered(shards: usize) {
     let mut node = Node::start(serve(shards, &[]));
-    let request = push("late", "p", ["\"whole\""]);
-    let (before, after) = request.split_at(request.len() - 20);
-    let mut slow = Client::connect(node.address);
-    slow.send(before);
-    let mut asker = Client::connect(node.address);
-    asker.send("GET /ready HTTP/1.1\r\n");
-    let mut waiter = Client::connect(node.address);
-    waiter.send("GET /api/v1/ephemeral/pop?queue=late&wait=true&timeout=10000 HTTP/1.1\r\n");
+    let pushed = push("late", "p", ["\"whole\""]);
+    // Every core has a part in the last one's answer, also those without a connection of their own.
+    let requests = [get("/ready"), pop("late", "&wait=true"), pushed, get("/api/v1/ephemeral/queues")];
+    let begin = |request: &String| {
+        let mut client = Client::connect(node.address);
+        client.send(&request[..request.len() - 3]);
+        client
+    };
+    let clients: Vec<_> = requests.iter().map(begin).collect();
     sleep(Duration::from_millis(200));
     terminate(&node);
     sleep(Duration::from_millis(200));
     assert!(node.ended().is_none(), "requests are under way");
-    asker.send("Host: h\r\n\r\n");
-    let answer = asker.answer();
-    assert_eq!(answer.status, 503, "not ready while it drains: {answer:?}");
-    waiter.send("Host: h\r\n\r\n");
-    waiter.answer().assert_failure(503, "owner_moved");
-    slow.send(after);
-    let answer = slow.answer();
-    assert_eq!((answer.status, answer.closes()), (201, true), "{answer:?}");
-    for client in [&mut asker, &mut waiter, &mut slow] {
+    for ((mut client, request), status) in clients.into_iter().zip(&requests).zip([503, 503, 201, 200]) {
+        client.send(&request[request.len() - 3..]);
+        let answer = client.answer();
+        assert_eq!((answer.status, answer.closes()), (status, true), "{request}: {answer:?}");
         client.assert_ended_within(STOP_MAX);
     }
-    drop((asker, waiter, slow));
     assert_eq!(ended_within(&mut node, STOP_MAX), Some(0));
 }
 
@@ -128,6 +125,7 @@ fn nothing_is_carried_out_behind_an_answer_that_closes() {
     terminate(&node);
     assert!(client.answer().closes());
     client.assert_ended_within(STOP_MAX);
+    drop((client, idle));
     assert_eq!(ended_within(&mut node, STOP_MAX), Some(0));
 }
 

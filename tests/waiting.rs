@@ -4,8 +4,7 @@
 
 mod process;
 
-use std::io::Read as _;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, sleep};
@@ -89,11 +88,11 @@ fn one_push_wakes_the_pop_parked_longest(shards: usize, partition_of_pop: &str) 
 
     assert_eq!(control.ask(push("crowd", "p", [0])).status, 201);
     assert_eq!(woken(&mut parked, 1), [0], "one push wakes one pop, the oldest");
-    for turn in 1..40 {
+    for (turn, oldest) in parked.iter_mut().enumerate().take(40).skip(1) {
         assert_eq!(control.ask(push("crowd", "p", [turn])).status, 201);
-        parked[turn].stream.set_nonblocking(false).expect("a socket");
-        assert_eq!(parked[turn].answer().messages()[0]["payload"], turn, "in order of age");
-        parked[turn].stream.set_nonblocking(true).expect("a socket");
+        oldest.stream.set_nonblocking(false).expect("a socket");
+        assert_eq!(oldest.answer().messages()[0]["payload"], turn, "in order of age");
+        oldest.stream.set_nonblocking(true).expect("a socket");
     }
     assert_eq!(control.ask(push("crowd", "p", 0..100)).status, 201);
     assert_eq!(woken(&mut parked, 100), (40..140).collect::<Vec<_>>(), "a push of 100 wakes the next 100");
@@ -120,36 +119,52 @@ fn one_push_wakes_the_oldest_of_1000_pops_of_any_partition_on_four_shards() {
     one_push_wakes_the_pop_parked_longest(4, "");
 }
 
-/// Times in order, for percentiles.
-struct Times(Vec<Duration>);
+/// Times in order, for percentiles: microseconds, below zero what came early.
+struct Times(Vec<i64>);
 
 impl Times {
-    fn of(mut times: Vec<Duration>) -> Self {
+    fn of(mut times: Vec<i64>) -> Self {
         assert!(!times.is_empty());
         times.sort_unstable();
         Self(times)
     }
 
     /// The time that `part` of 1 do not exceed.
-    fn at(&self, part: f64) -> Duration {
+    fn at(&self, part: f64) -> i64 {
         self.0[((self.0.len() - 1) as f64 * part).ceil() as usize]
     }
 
     fn print(&self, what: &str) {
-        let (p50, p99, p999, max) = (self.at(0.5), self.at(0.99), self.at(0.999), self.at(1.0));
-        println!("{what}: {} samples, p50 {p50:?}, p99 {p99:?}, p99.9 {p999:?}, max {max:?}", self.0.len());
+        let (min, p50, p99, p999, max) = (self.at(0.0), self.at(0.5), self.at(0.99), self.at(0.999), self.at(1.0));
+        println!("{what}, us: {} samples, min {min}, p50 {p50}, p99 {p99}, p99.9 {p999}, max {max}", self.0.len());
+    }
+
+    /// Asserts that nothing came early, and how late it came.
+    #[track_caller]
+    fn assert_within(&self, limits: &[(f64, i64)]) {
+        assert!(self.at(0.0) >= 0, "early by {} us", -self.at(0.0));
+        for &(part, limit) in limits {
+            assert!(self.at(part) <= limit, "{part} of them: {} us, at most {limit}", self.at(part));
+        }
     }
 }
 
-/// How late a pop answers that times out: `None` with the message it got instead.
-fn lateness(client: &mut Client, queue: &str, timeout: Duration) -> Duration {
+/// Microseconds since `from`.
+fn since_us(from: Instant) -> i64 {
+    from.elapsed().as_micros() as i64
+}
+
+/// A pop on a busy test machine is at most 20 ms late; its own client's scheduling may add to the worst.
+const TIMEOUT_LIMITS: [(f64, i64); 2] = [(0.99, 20_000), (1.0, 100_000)];
+
+/// How late a pop answers that times out, in microseconds.
+fn lateness(client: &mut Client, queue: &str, timeout: Duration) -> i64 {
     let request = pop(queue, &format!("&wait=true&timeout={}", timeout.as_millis()));
     let asked = Instant::now();
     let answer = client.ask(request);
-    let took = asked.elapsed();
+    let took = since_us(asked);
     assert!(answer.messages().is_empty(), "{answer:?}");
-    assert!(took >= timeout, "early: {took:?} of {timeout:?}");
-    took - timeout
+    took - timeout.as_micros() as i64
 }
 
 /// 200 pops at once, of timeouts between 100 and 1500 ms.
@@ -166,20 +181,17 @@ fn latenesses(address: SocketAddr) -> Times {
 }
 
 /// One connection that pushes and pops until `is_over`, `batch` messages at a time, `depth` requests in a write.
-fn hammer(address: SocketAddr, queue: &str, batch: u32, depth: usize, is_over: &AtomicBool) -> u64 {
+fn hammer(address: SocketAddr, queue: &str, batch: u32, depth: usize, is_over: &AtomicBool) {
     let mut client = Client::connect(address);
     let one = push(queue, "p", 0..batch) + &pop(queue, &format!("&autoAck=true&batch={batch}"));
     let requests = one.repeat(depth);
-    let mut rounds = 0;
     while !is_over.load(Relaxed) {
         client.send(&requests);
         for _ in 0..depth {
             assert_eq!(client.answer().status, 201);
             assert_eq!(client.answer().status, 200);
         }
-        rounds += depth as u64;
     }
-    rounds
 }
 
 fn parked_pops_answer_at_their_own_timeout(shards: usize) {
@@ -187,17 +199,17 @@ fn parked_pops_answer_at_their_own_timeout(shards: usize) {
     let node = start(shards);
     let idle = latenesses(node.address);
     idle.print(&format!("timeouts, {shards} shards, idle, lateness"));
-    assert!(idle.at(0.99) <= Duration::from_millis(20) && idle.at(1.0) <= Duration::from_millis(100));
+    idle.assert_within(&TIMEOUT_LIMITS);
 
     let is_over = AtomicBool::new(false);
     let loaded = thread::scope(|scope| {
-        let _load = scope.spawn(|| hammer(node.address, "load", 1, 1, &is_over));
+        scope.spawn(|| hammer(node.address, "load", 1, 1, &is_over));
         let loaded = latenesses(node.address);
         is_over.store(true, Relaxed);
         loaded
     });
     loaded.print(&format!("timeouts, {shards} shards, under load, lateness"));
-    assert!(loaded.at(0.99) <= Duration::from_millis(20) && loaded.at(1.0) <= Duration::from_millis(100));
+    loaded.assert_within(&TIMEOUT_LIMITS);
 }
 
 #[test]
@@ -269,8 +281,9 @@ fn a_client_that_leaves_while_parked_swallows_nothing(shards: usize) {
     leavers_swallow_nothing(&node, "closed", "", 200, close);
     leavers_swallow_nothing(&node, "reset", "", 200, reset);
     leavers_swallow_nothing(&node, "half-closed", "", 200, finish);
-    // More behind the pop than the node keeps: it does not read these connections any more.
-    let much = "x".repeat(200 << 10);
+    // More behind the pop than the node keeps, so that it does not read these connections any more, and less than its kernel takes:
+    // what lies in the client's own kernel holds back the FIN.
+    let much = "x".repeat(90 << 10);
     let behind = push("behind", "p", [format!("\"{much}\"")]);
     leavers_swallow_nothing(&node, "closed-unread", &behind, 20, close);
     leavers_swallow_nothing(&node, "reset-unread", &behind, 20, reset);
@@ -393,25 +406,6 @@ fn ten_thousand_parked_pops_cost_next_to_nothing_on_four_shards() {
     parked_pops_cost_next_to_nothing(4);
 }
 
-/// One connection that writes big pipelined requests and only skims the answers: it costs the node much and its client little.
-fn saturate(address: SocketAddr, queue: &str, is_over: &AtomicBool) {
-    let stream = TcpStream::connect(address).expect("connects");
-    let one = push(queue, "p", 0..200) + &pop(queue, "&autoAck=true&batch=200");
-    let requests = one.repeat(8);
-    thread::scope(|scope| {
-        let mut writer = Client::over(stream.try_clone().expect("a socket"));
-        scope.spawn(move || {
-            while !is_over.load(Relaxed) {
-                writer.send(&requests);
-            }
-            writer.finish();
-        });
-        let mut reader = &stream;
-        let mut piece = vec![0; 256 << 10];
-        while reader.read(&mut piece).is_ok_and(|count| count > 0) {}
-    });
-}
-
 fn a_saturated_core_keeps_its_timers_and_other_connections(shards: usize) {
     let _alone = alone();
     let node = start(shards);
@@ -419,8 +413,8 @@ fn a_saturated_core_keeps_its_timers_and_other_connections(shards: usize) {
     let is_over = AtomicBool::new(false);
     let cpu = cpu_time(node.pid());
     let (latenesses, trips) = thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| saturate(node.address, "busy", &is_over));
+        for _ in 0..3 {
+            scope.spawn(|| hammer(node.address, "busy", 20, 32, &is_over));
         }
         let waits = |_| {
             let mut client = Client::connect(node.address);
@@ -441,7 +435,7 @@ fn a_saturated_core_keeps_its_timers_and_other_connections(shards: usize) {
             let asked = Instant::now();
             assert_eq!(client.ask(push("aside", "p", [1]) + &pop("aside", "&autoAck=true")).status, 201);
             assert_eq!(client.answer().messages().len(), 1);
-            trips.push(asked.elapsed());
+            trips.push(since_us(asked));
             sleep(Duration::from_millis(1));
         }
         is_over.store(true, Relaxed);
@@ -450,8 +444,8 @@ fn a_saturated_core_keeps_its_timers_and_other_connections(shards: usize) {
     println!("saturated, {shards} shards: the node used {:?} of CPU in {span:?}", cpu_time(node.pid()) - cpu);
     latenesses.print(&format!("saturated, {shards} shards, lateness of 50 ms timeouts"));
     trips.print(&format!("saturated, {shards} shards, round trip of a push and a pop"));
-    assert!(latenesses.at(0.5) <= Duration::from_millis(10) && latenesses.at(0.99) <= Duration::from_millis(50));
-    assert!(trips.at(0.99) <= Duration::from_millis(50));
+    latenesses.assert_within(&[(0.5, 10_000), (0.99, 50_000)]);
+    trips.assert_within(&[(0.99, 50_000)]);
 }
 
 #[test]
@@ -473,7 +467,8 @@ fn a_pop_of_any_partition_finds_all_and_is_not_starved(shards: usize) {
     for partition in 0..partitions {
         assert_eq!(pusher.ask(push("wide", &format!("p{partition}"), [partition])).status, 201);
     }
-    let mut found: Vec<_> = (0..partitions).filter_map(|_| popper.ask(pop("wide", "&autoAck=true&wait=true&timeout=2000")).messages().pop()).collect();
+    let mut found: Vec<_> =
+        (0..partitions).filter_map(|_| popper.ask(pop("wide", "&autoAck=true&wait=true&timeout=2000")).messages().pop()).collect();
     found.sort_unstable_by_key(|message| message["payload"].as_u64());
     assert_eq!(found.len(), partitions, "each pop finds one, on whichever core it is");
     for partition in 0..partitions {

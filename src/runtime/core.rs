@@ -4,13 +4,13 @@
 //! caused leaves with one submit and at most one wake a core; the executor gets a breath at least every 500 µs.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
 use mayfly_net::clock::Clock;
 use mayfly_net::deadlines::{Deadlines, NEVER};
 use mayfly_net::http::{self, CONTINUE, DateText, Decoded, Limits, Reader, Stage};
-use mayfly_net::ring::{ConnectionId, Connections, Driver, Event};
+use mayfly_net::ring::{ConnectionId, Connections, Driver, Event, Output};
 use mayfly_shards::{NodeBudget, Options, Payload, Shard, ShardIndex, Time};
 
 use super::desk::{Clerk, Desk};
@@ -31,6 +31,11 @@ const DATE_NS: u64 = 500_000_000;
 const BODY_BYTES_PER_SECOND_MIN: u64 = 1_024;
 /// How long a drain may take: what is being sent then is cut.
 const DRAIN_NS: u64 = 15_000_000_000;
+
+/// How often a draining core looks whether the others have drained.
+const DRAIN_LOOK_NS: u64 = 5_000_000;
+/// Answers that a client does not read: beyond, nothing more of its requests is carried out until it has read half of them.
+const UNSENT_BYTES_MAX: usize = 1 << 20;
 
 /// One core of the node: see the module.
 pub(super) struct Core {
@@ -54,6 +59,9 @@ pub(super) struct Core {
     date_at: u64,
     drain_until: Option<u64>,
     is_stopping: Arc<AtomicBool>,
+    /// Cores that still have connections, counted down in the drain.
+    draining_count: Arc<AtomicUsize>,
+    has_drained: bool,
     /// Kept for its memory.
     mail: Vec<(usize, Frame)>,
 }
@@ -70,6 +78,7 @@ impl Core {
         clock: Clock,
         http: HttpConfig,
         is_stopping: Arc<AtomicBool>,
+        draining_count: Arc<AtomicUsize>,
     ) -> Self {
         let limits = Limits { body_bytes: http.body_bytes_max, ..Limits::default() };
         Self {
@@ -91,6 +100,8 @@ impl Core {
             date_at: 0,
             drain_until: None,
             is_stopping,
+            draining_count,
+            has_drained: false,
             mail: Vec::new(),
         }
     }
@@ -135,6 +146,10 @@ impl Core {
             Event::Sent { id, offset } => {
                 if let Some(session) = self.desk.sessions.get(id) {
                     session.note_sent(offset);
+                    if session.is_choked && unsent_bytes(connections, id) <= UNSENT_BYTES_MAX / 2 {
+                        session.is_choked = false;
+                        self.desk.answered.push(id);
+                    }
                 }
             }
             Event::Closed { id, sent } => self.closed(connections, id, sent),
@@ -148,7 +163,7 @@ impl Core {
         if session.is_closing {
             return;
         }
-        if session.pending.is_none() && session.stash.is_empty() {
+        if session.pending.is_none() && session.stash.is_empty() && !session.is_choked {
             return self.read(connections, id, bytes);
         }
         session.stash.extend_from_slice(bytes);
@@ -172,7 +187,11 @@ impl Core {
                         output.buffer().extend_from_slice(CONTINUE);
                     }
                 }
-                Decoded::Request(request) => self.request(connections, id, &request),
+                Decoded::Request(request) => {
+                    // Deadlines count from the request, not from the turn's beginning.
+                    self.now = Time(self.clock.now_ns());
+                    self.request(connections, id, &request);
+                }
                 Decoded::Refused(refused) => {
                     let delivery = match &refused {
                         http::Refused::BodyTooLarge(head) => http::Delivery::of(head).closing(),
@@ -182,7 +201,8 @@ impl Core {
                 }
             }
             let Some(session) = self.desk.sessions.get(id) else { break };
-            if session.is_closing || session.pending.is_some() {
+            session.is_choked = unsent_bytes(connections, id) > UNSENT_BYTES_MAX;
+            if session.is_closing || session.is_choked || session.pending.is_some() {
                 reader.release();
                 if !session.is_closing {
                     session.stash.extend_from_slice(input);
@@ -201,7 +221,7 @@ impl Core {
     pub(super) fn go_on(&mut self, connections: &mut Connections) {
         while let Some(id) = self.desk.answered.pop() {
             let Some(session) = self.desk.sessions.get(id) else { continue };
-            if session.pending.is_some() || session.is_closing {
+            if session.pending.is_some() || session.is_closing || session.is_choked {
                 continue;
             }
             let stash = std::mem::take(&mut session.stash);
@@ -210,7 +230,7 @@ impl Core {
             }
             self.read(connections, id, &stash);
             let Some(session) = self.desk.sessions.get(id) else { continue };
-            if session.is_finished && session.pending.is_none() && !session.is_closing {
+            if session.is_finished && session.pending.is_none() && !session.is_closing && !session.is_choked {
                 self.close(connections, id);
             }
         }
@@ -220,7 +240,9 @@ impl Core {
     fn finished(&mut self, connections: &mut Connections, id: ConnectionId) {
         let Some(session) = self.desk.sessions.get(id) else { return };
         session.is_finished = true;
-        let is_carried_out = session.pending.as_ref().is_some_and(|pending| !matches!(pending.asked, Asked::Pop { .. }));
+        // What is behind answers that the client has not read yet is carried out when it has.
+        let is_carried_out =
+            session.is_choked || session.pending.as_ref().is_some_and(|pending| !matches!(pending.asked, Asked::Pop { .. }));
         if !session.is_closing && !is_carried_out {
             self.cancel_pop(connections, id);
             self.close(connections, id);
@@ -295,7 +317,9 @@ impl Core {
 
     fn next_deadline(&self) -> Option<u64> {
         let shard = self.shard.next_deadline().map(|at| at.0);
-        [shard, self.deadlines.next_at(), self.drain_until].into_iter().flatten().min()
+        // While it drains a core looks again and again whether the others have.
+        let drain = self.drain_until.map(|until| until.min(self.now.0 + DRAIN_LOOK_NS));
+        [shard, self.deadlines.next_at(), drain].into_iter().flatten().min()
     }
 
     /// Notes when the request that `received` bytes belong to began.
@@ -367,6 +391,15 @@ impl Core {
     /// Whether the drain has ended.
     fn is_done(&mut self, driver: &mut Driver) -> bool {
         let Some(until) = self.drain_until else { return false };
-        driver.connections().open_count() == 0 || until <= self.now.0
+        if driver.connections().open_count() == 0 && !self.has_drained {
+            self.has_drained = true;
+            self.draining_count.fetch_sub(1, Relaxed);
+        }
+        // Others may have requests under way that need this core's shard.
+        self.draining_count.load(Relaxed) == 0 || until <= self.now.0
     }
+}
+
+fn unsent_bytes(connections: &Connections, id: ConnectionId) -> usize {
+    connections.offsets(id).map_or(0, Output::unsent_bytes)
 }

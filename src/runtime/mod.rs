@@ -12,7 +12,7 @@ mod session;
 
 use std::os::fd::OwnedFd;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -54,6 +54,7 @@ struct Node {
     incarnation: Incarnation,
     hash_seed: u64,
     is_stopping: Arc<AtomicBool>,
+    draining_count: Arc<AtomicUsize>,
 }
 
 /// Runs a node until it was told to stop and has drained.
@@ -103,6 +104,7 @@ impl Node {
             incarnation: Incarnation::new(random()),
             hash_seed: random(),
             is_stopping: Arc::new(AtomicBool::new(false)),
+            draining_count: Arc::new(AtomicUsize::new(config.cores.shard_count)),
             config: Arc::new(config),
         }
     }
@@ -136,6 +138,7 @@ impl Node {
             self.clock,
             config.http,
             Arc::clone(&self.is_stopping),
+            Arc::clone(&self.draining_count),
         )
     }
 

@@ -82,6 +82,8 @@ pub(super) struct Session {
     pub(super) request_began_at: u64,
     pub(super) request_bytes: u64,
     pub(super) is_paused: bool,
+    /// It has not read its answers: its requests wait.
+    pub(super) is_choked: bool,
     /// The client sent its FIN: what is here is answered, then the connection closes.
     pub(super) is_finished: bool,
     /// The last answer is written.

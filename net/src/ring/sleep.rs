@@ -18,7 +18,7 @@ use crate::mesh::Waker;
 /// Longest work without giving the executor's reactor a turn.
 const BREATH_NS: u64 = 500_000;
 /// How late the executor may at worst find a task that it has overlooked; see [`heartbeat`].
-const HEARTBEAT: Duration = Duration::from_millis(50);
+const HEARTBEAT: Duration = Duration::from_millis(100);
 /// Looks between two readings of the clock while polling.
 const LOOKS: usize = 16;
 /// Credit for polling: how many fruitless rounds until it is off.
