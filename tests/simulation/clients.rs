@@ -54,14 +54,14 @@ struct Held {
 
 /// What a seed's clients do beside pushing, popping and acking.
 #[derive(Clone, Copy, Debug)]
-pub struct Habits {
-    pub changes: bool,
-    pub windows: bool,
-    pub broken_answers: bool,
+pub(crate) struct Habits {
+    pub(crate) changes: bool,
+    pub(crate) windows: bool,
+    pub(crate) broken_answers: bool,
 }
 
 /// One run.
-pub struct Clients {
+pub(crate) struct Clients {
     world: World,
     random: Random,
     oracle: Oracle,
@@ -74,7 +74,7 @@ pub struct Clients {
 }
 
 impl Clients {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let mut random = Random::stream(seed, 1);
         let habits = Habits { changes: random.chance(50), windows: random.chance(25), broken_answers: random.chance(50) };
         let shard_count = random.pick(&[1, 2, 3, 4]);
@@ -92,7 +92,7 @@ impl Clients {
     }
 
     /// Does `count` things, then lets everything come to rest and checks that nothing was lost, kept or left behind.
-    pub fn run(mut self, count: usize) {
+    pub(crate) fn run(mut self, count: usize) {
         for _ in 0..count {
             self.act();
             let pause = match self.random.below(10) {

@@ -30,15 +30,15 @@ struct Track {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct Oracle {
+pub(crate) struct Oracle {
     tracks: BTreeMap<(String, u64), Track>,
     /// Messages pushed, and of which queue.
-    pub pushed: BTreeMap<u64, String>,
+    pub(crate) pushed: BTreeMap<u64, String>,
 }
 
 impl Oracle {
     /// A client of `group` got an answer.
-    pub fn given(&mut self, group: &str, messages: &[Got], auto_ack: bool, now: Time, lease_end: Time) {
+    pub(crate) fn given(&mut self, group: &str, messages: &[Got], auto_ack: bool, now: Time, lease_end: Time) {
         let mut last: BTreeMap<&str, u64> = BTreeMap::new();
         for got in messages {
             assert!(self.pushed.contains_key(&got.payload), "{group} got {got:?}, which nobody pushed");
@@ -67,7 +67,7 @@ impl Oracle {
     }
 
     /// An ack was answered.
-    pub fn acked(&mut self, group: &str, payload: u64, delivery: u32, verdict: Verdict, outcome: Outcome) {
+    pub(crate) fn acked(&mut self, group: &str, payload: u64, delivery: u32, verdict: Verdict, outcome: Outcome) {
         let Some(track) = self.tracks.get_mut(&(group.to_owned(), payload)) else { return };
         match (outcome, verdict) {
             // A nack that used up the attempts is answered acked, too: done with it either way.
@@ -87,7 +87,7 @@ impl Oracle {
     }
 
     /// An answer is being taken back: what it gave may come again.
-    pub fn taken_back(&mut self, group: &str, got: &Got) {
+    pub(crate) fn taken_back(&mut self, group: &str, got: &Got) {
         if let Some(track) = self.tracks.get_mut(&(group.to_owned(), got.payload)) {
             track.standing = Standing::Free;
             track.attempts = track.attempts.min(got.attempts.saturating_sub(1));
@@ -95,7 +95,7 @@ impl Oracle {
     }
 
     /// Messages of `queue` that some group was given.
-    pub fn seen(&self, queue: &str) -> BTreeSet<u64> {
+    pub(crate) fn seen(&self, queue: &str) -> BTreeSet<u64> {
         self.tracks
             .keys()
             .map(|(_, payload)| *payload)

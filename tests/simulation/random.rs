@@ -1,11 +1,11 @@
 //! A stream of random numbers from a seed: splitmix64. Streams with different names are independent.
 
 /// One stream.
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
     /// The stream `name` of a seed.
-    pub fn stream(seed: u64, name: u64) -> Self {
+    pub(crate) fn stream(seed: u64, name: u64) -> Self {
         let mut stream = Self(seed ^ name.wrapping_mul(0xd1b5_4a32_d192_ed03));
         stream.next();
         stream
@@ -20,17 +20,17 @@ impl Random {
     }
 
     /// Below `bound`.
-    pub fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound.max(1)
     }
 
     /// With a chance of `percent`.
-    pub fn chance(&mut self, percent: u64) -> bool {
+    pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
     /// One of `choices`.
-    pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+    pub(crate) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len() as u64) as usize]
     }
 }

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use crate::random::Random;
 
 /// Options in force for undeclared queues.
-pub const DEFAULTS: Options = Options {
+pub(crate) const DEFAULTS: Options = Options {
     max_bytes: 1 << 20,
     max_length: 40,
     policy: Policy::Reject,
@@ -23,7 +23,7 @@ pub const DEFAULTS: Options = Options {
     window: WindowBuffer { ms: 0, count: 0 },
 };
 /// Implicit queues are collected after this long.
-pub const IDLE: Span = Span::from_secs(20);
+pub(crate) const IDLE: Span = Span::from_secs(20);
 
 /// Events of one wait; more is a loop that does not end.
 const STEPS_MAX: u32 = 20_000;
@@ -39,17 +39,17 @@ enum Mail {
 
 /// A message as a client got it.
 #[derive(Clone, Debug)]
-pub struct Got {
-    pub partition: String,
-    pub seq: u64,
-    pub delivery: u32,
-    pub attempts: u32,
-    pub payload: u64,
+pub(crate) struct Got {
+    pub(crate) partition: String,
+    pub(crate) seq: u64,
+    pub(crate) delivery: u32,
+    pub(crate) attempts: u32,
+    pub(crate) payload: u64,
 }
 
 /// What a client hears.
 #[derive(Debug)]
-pub enum Heard {
+pub(crate) enum Heard {
     Answer(Answer),
     Messages(Vec<Got>, Vec<Receipt>),
 }
@@ -95,20 +95,20 @@ impl Outbox for Effects {
 }
 
 /// The node.
-pub struct World {
-    pub now: Time,
-    pub budget: Arc<NodeBudget>,
+pub(crate) struct World {
+    pub(crate) now: Time,
+    pub(crate) budget: Arc<NodeBudget>,
     shards: Vec<Shard>,
     lanes: BTreeMap<(usize, usize), VecDeque<(Time, Mail)>>,
     network: Random,
     /// Whether every piece of mail is printed as it arrives (`MAYFLY_SIM_TRACE`).
-    pub is_traced: bool,
+    pub(crate) is_traced: bool,
     /// Answers, in order, with the time at which they were given.
-    pub heard: Vec<(Time, Ticket, Heard)>,
+    pub(crate) heard: Vec<(Time, Ticket, Heard)>,
 }
 
 impl World {
-    pub fn new(shard_count: u16, network: Random) -> Self {
+    pub(crate) fn new(shard_count: u16, network: Random) -> Self {
         let budget = Arc::new(NodeBudget::new(1 << 30, TenantBudget::with_rate(Rate::unlimited())));
         let shards = (0..shard_count).map(|index| {
             Shard::new(ShardConfig {
@@ -134,12 +134,12 @@ impl World {
         }
     }
 
-    pub fn shard_count(&self) -> u16 {
+    pub(crate) fn shard_count(&self) -> u16 {
         self.shards.len() as u16
     }
 
     /// A client of core `at` asks the shard `of`.
-    pub fn ask(&mut self, at: usize, of: ShardIndex, ticket: Ticket, command: Command<'_>) {
+    pub(crate) fn ask(&mut self, at: usize, of: ShardIndex, ticket: Ticket, command: Command<'_>) {
         if usize::from(of.0) == at {
             self.on(at, |shard, now, effects| shard.step(now, ticket, command, effects));
         } else {
@@ -148,12 +148,12 @@ impl World {
     }
 
     /// A client of core `at` hangs up on a pop at `of`.
-    pub fn cancel(&mut self, at: usize, of: ShardIndex, ticket: Ticket) {
+    pub(crate) fn cancel(&mut self, at: usize, of: ShardIndex, ticket: Ticket) {
         self.post(at, usize::from(of.0), Mail::Cancel(ticket));
     }
 
     /// An answer did not reach its client of core `at`.
-    pub fn undeliver(&mut self, at: usize, receipt: Receipt, how: Undelivered) {
+    pub(crate) fn undeliver(&mut self, at: usize, receipt: Receipt, how: Undelivered) {
         let of = usize::from(receipt.shard.0);
         self.post(at, of, Mail::Undeliver(receipt, how));
     }
@@ -200,12 +200,12 @@ impl World {
     }
 
     /// Whether letters are under way.
-    pub fn is_quiet(&self) -> bool {
+    pub(crate) fn is_quiet(&self) -> bool {
         self.lanes.values().all(VecDeque::is_empty)
     }
 
     /// Lets everything up to `until` happen, in order of time.
-    pub fn run_until(&mut self, until: Time) {
+    pub(crate) fn run_until(&mut self, until: Time) {
         let mut steps = 0;
         while let Some(at) = self.next_event().filter(|at| *at <= until) {
             self.now = self.now.max(at);
@@ -217,7 +217,7 @@ impl World {
     }
 
     /// Lets time pass until no letter is under way.
-    pub fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         let mut steps = 0;
         while !self.is_quiet() {
             let Some(at) = self.next_event() else { break };
@@ -244,12 +244,12 @@ impl World {
     }
 
     /// Gauges summed over the shards.
-    pub fn sum(&self, of: impl Fn(&mayfly_shards::ShardGauges) -> u64) -> u64 {
+    pub(crate) fn sum(&self, of: impl Fn(&mayfly_shards::ShardGauges) -> u64) -> u64 {
         self.shards.iter().map(|shard| of(&shard.gauges())).sum()
     }
 
     /// Asks every shard at once, outside of time: for checks.
-    pub fn inspect(&mut self, command: impl Fn() -> OwnedCommand) -> Vec<Answer> {
+    pub(crate) fn inspect(&mut self, command: impl Fn() -> OwnedCommand) -> Vec<Answer> {
         let now = self.now;
         let mut answers = Vec::new();
         for shard in &mut self.shards {
