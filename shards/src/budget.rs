@@ -47,7 +47,7 @@ impl Bound {
 }
 
 fn charge_up_to(cell: &AtomicU64, amount: u64, max: u64) -> bool {
-    cell.fetch_update(Relaxed, Relaxed, |used| used.checked_add(amount).filter(|sum| amount == 0 || *sum <= max)).is_ok()
+    cell.fetch_update(Relaxed, Relaxed, |used| used.checked_add(amount).filter(|sum| *sum <= max)).is_ok()
 }
 
 /// Messages a second with a burst: the generic cell rate algorithm, one word of state. A rate of 0 admits everything.
@@ -207,10 +207,10 @@ impl QueueCounters {
                 fits
             }
             Self::Shared(shared) => {
-                if !charge_up_to(&shared.messages, count, max_messages) {
+                if count > 0 && !charge_up_to(&shared.messages, count, max_messages) {
                     return false;
                 }
-                let fits = charge_up_to(&shared.bytes, size, max_bytes);
+                let fits = size == 0 || charge_up_to(&shared.bytes, size, max_bytes);
                 if !fits {
                     shared.messages.fetch_sub(count, Relaxed);
                 }
