@@ -4,7 +4,8 @@
 //! answer, every status read and every deadline. [`strategy`] generates runs, [`run`] carries them out, and [`scenarios`] holds the
 //! sentences of SPEC.md that deserve a run of their own.
 //!
-//! `MAYFLY_MODEL_CASES` sets how many runs each property makes. A failure prints the whole run and where the two part; its seed goes
+//! `MAYFLY_MODEL_CASES` sets how many runs each property makes, `MAYFLY_MODEL_SEED` which (a number; `random` for new ones each time;
+//! the same each time by default, so that a change is judged by what it changed). A failure prints the whole run and where the two part; its seed goes
 //! to `regressions.txt` beside this file and is tried first from then on.
 
 mod drive;
@@ -16,7 +17,7 @@ mod strategy;
 mod subject;
 
 use proptest::prelude::*;
-use proptest::test_runner::FileFailurePersistence;
+use proptest::test_runner::{FileFailurePersistence, RngSeed};
 
 /// Runs of each property: ten to fifteen seconds of a dev build.
 const CASES: u32 = 4_000;
@@ -24,7 +25,12 @@ const CASES: u32 = 4_000;
 fn config() -> ProptestConfig {
     let cases = std::env::var("MAYFLY_MODEL_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(CASES);
     let seeds = Box::new(FileFailurePersistence::Direct(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/model/regressions.txt")));
-    ProptestConfig { cases, max_shrink_iters: 20_000, failure_persistence: Some(seeds), ..ProptestConfig::default() }
+    let rng_seed = match std::env::var("MAYFLY_MODEL_SEED").as_deref() {
+        Ok("random") => RngSeed::Random,
+        Ok(text) => RngSeed::Fixed(text.parse().expect("MAYFLY_MODEL_SEED is a number or `random`")),
+        Err(_) => RngSeed::Fixed(1),
+    };
+    ProptestConfig { cases, rng_seed, max_shrink_iters: 20_000, failure_persistence: Some(seeds), ..ProptestConfig::default() }
 }
 
 proptest! {
