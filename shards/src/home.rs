@@ -174,7 +174,7 @@ impl Shard {
         let agreement = Agreement {
             options: *queue.options,
             is_declared: queue.is_declared,
-            groups: queue.groups.iter().map(|(_, group)| (Arc::clone(&group.name), group.bid())).collect(),
+            groups: queue.groups.iter().map(|(_, group)| (Arc::clone(&group.name), group.bid(), group.is_spreading())).collect(),
             counters: queue.counters.share(),
         };
         out.send(from, Letter::Joined { queue: name, generation: queue.generation, outcome: Ok(Box::new(agreement)) });
@@ -259,8 +259,11 @@ impl Shard {
             queue.groups.get_mut(index).set_spreading(false);
         }
         let name = QueueName { tenant: queue.tenant, name: Arc::clone(&queue.name) };
-        for asker in askers {
-            out.send(*asker, Letter::GroupRegistered { queue: name.clone(), group: Arc::clone(group), refusal: None });
+        // Every member has held the group's pops back until now: one that knew it could have let others down that did not.
+        let members = queue.link.members();
+        let others = askers.iter().filter(|asker| !members.contains(asker));
+        for member in members.iter().chain(others) {
+            out.send(*member, Letter::GroupRegistered { queue: name.clone(), group: Arc::clone(group), refusal: None });
         }
         self.resume(now, waiting, out);
     }

@@ -47,7 +47,7 @@ pub enum Letter {
         /// Its name.
         group: Arc<str>,
     },
-    /// The home's answer: every part knows the group, or it was refused.
+    /// From the home, to every member: every part knows the group; or, to the one that asked, why it was refused.
     GroupRegistered {
         /// Which.
         queue: QueueName,
@@ -166,8 +166,8 @@ pub struct Agreement {
     pub options: Options,
     /// Whether it was declared.
     pub is_declared: bool,
-    /// Names, and since when the home bids for each.
-    pub groups: Vec<(Arc<str>, Option<Time>)>,
+    /// Each group's name, since when the home bids for it, and whether some part may not know it yet.
+    pub groups: Vec<(Arc<str>, Option<Time>, bool)>,
     /// The queue's counters.
     pub counters: Arc<SharedCounters>,
 }

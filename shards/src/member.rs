@@ -86,13 +86,14 @@ impl Shard {
         for _ in 0..queue.rings.count() {
             queue.counters.open_partition(u64::MAX);
         }
-        for (name, bid) in &agreement.groups {
+        for (name, bid, is_spreading) in &agreement.groups {
             let group = queue.groups.find(name).unwrap_or_else(|| queue.add_group(Arc::clone(name), now));
             queue.groups.get_mut(group).set_bid(*bid);
+            queue.groups.get_mut(group).set_spreading(*is_spreading);
             queue.groups.note_waiting(group);
         }
         let name = QueueName { tenant: queue.tenant, name: Arc::clone(&queue.name) };
-        let is_new = |group: &Arc<str>| !agreement.groups.iter().any(|(known, _)| known == group);
+        let is_new = |group: &Arc<str>| !agreement.groups.iter().any(|(known, ..)| known == group);
         let news: Vec<_> = queue.groups.iter().map(|(_, group)| Arc::clone(&group.name)).filter(is_new).collect();
         let Some(membership) = queue.link.membership_mut() else { return };
         membership.state = MemberState::Live;
@@ -118,7 +119,11 @@ impl Shard {
 
     fn group_registered(&mut self, now: Time, name: &QueueName, group: &Arc<str>, refusal: Option<Refusal>, out: &mut impl Outbox) {
         let Some(index) = self.queues.find(name.tenant, &name.name) else { return };
-        let Some(membership) = self.queues.get_mut(index).link.membership_mut() else { return };
+        let queue = self.queues.get_mut(index);
+        if let Some(known) = queue.groups.find(group) {
+            queue.groups.get_mut(known).set_spreading(false);
+        }
+        let Some(membership) = queue.link.membership_mut() else { return };
         let (work, others) = std::mem::take(&mut membership.registering).into_iter().partition(|(of, _)| of == group);
         membership.registering = others;
         let work: Vec<(Arc<str>, Deferred)> = work;
@@ -180,9 +185,9 @@ impl Shard {
 
     fn know_group(&mut self, index: QueueIndex, group: Arc<str>, now: Time) {
         let queue = self.queues.get_mut(index);
-        if queue.groups.find(&group).is_none() {
-            queue.add_group(group, now);
-        }
+        let group = queue.groups.find(&group).unwrap_or_else(|| queue.add_group(group, now));
+        // Its pops wait here, too, until the home says that every part knows it.
+        queue.groups.get_mut(group).set_spreading(true);
     }
 
     fn thaw(&mut self, now: Time, index: QueueIndex, out: &mut impl Outbox) {

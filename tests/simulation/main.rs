@@ -4,8 +4,12 @@
 //! told is checked by `oracle`; at rest, nobody sleeps on a message, nothing is lost and nothing is left.
 
 mod clients;
+mod debts;
+mod habits;
+mod hearing;
 mod oracle;
 mod random;
+mod rest;
 mod world;
 
 use clients::Clients;

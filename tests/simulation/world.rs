@@ -5,25 +5,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use mayfly_shards::{
-    Answer, Command, Delivery, Letter, NodeBudget, Options, Outbox, OwnedCommand, Policy, Rate, Receipt, Shard, ShardConfig, ShardIndex,
-    Span, TenantBudget, Ticket, Time, Undelivered, WindowBuffer,
+    Answer, Command, Delivery, DropCause, Letter, NodeBudget, Outbox, OwnedCommand, Receipt, Shard, ShardConfig, ShardIndex, Span, Ticket,
+    Time, Undelivered,
 };
 use smallvec::SmallVec;
 
+use crate::habits::Habits;
 use crate::random::Random;
-
-/// Options in force for undeclared queues.
-pub(crate) const DEFAULTS: Options = Options {
-    max_bytes: 1 << 20,
-    max_length: 40,
-    policy: Policy::Reject,
-    ttl_seconds: 0,
-    lease_seconds: 3,
-    retry_limit: 3,
-    window: WindowBuffer { ms: 0, count: 0 },
-};
-/// Implicit queues are collected after this long.
-pub(crate) const IDLE: Span = Span::from_secs(20);
 
 /// Events of one wait; more is a loop that does not end.
 const STEPS_MAX: u32 = 20_000;
@@ -108,16 +96,16 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(shard_count: u16, network: Random) -> Self {
-        let budget = Arc::new(NodeBudget::new(1 << 30, TenantBudget::with_rate(Rate::unlimited())));
+    pub(crate) fn new(shard_count: u16, habits: &Habits, network: Random) -> Self {
+        let budget = Arc::new(habits.budget());
         let shards = (0..shard_count).map(|index| {
             Shard::new(ShardConfig {
                 index: ShardIndex(index),
                 shard_count,
-                default_options: DEFAULTS,
-                implicit_idle: IDLE,
-                abandoned: Span::from_secs(200),
-                group_idle: Span::from_secs(60),
+                default_options: habits.defaults(),
+                implicit_idle: habits.idle,
+                abandoned: Span::from_secs(10_000),
+                group_idle: habits.group_idle(),
                 budget: Arc::clone(&budget),
                 hash_seed: 7,
             })
@@ -140,6 +128,9 @@ impl World {
 
     /// A client of core `at` asks the shard `of`.
     pub(crate) fn ask(&mut self, at: usize, of: ShardIndex, ticket: Ticket, command: Command<'_>) {
+        if self.is_traced {
+            eprintln!("{:?} {ticket:?} asks {command:?}", self.now);
+        }
         if usize::from(of.0) == at {
             self.on(at, |shard, now, effects| shard.step(now, ticket, command, effects));
         } else {
@@ -182,8 +173,12 @@ impl World {
 
     fn on(&mut self, index: usize, step: impl FnOnce(&mut Shard, Time, &mut Effects)) {
         let mut effects = Effects::default();
+        let evicted_before = self.shards[index].gauges().dropped[DropCause::Bounds as usize];
         step(&mut self.shards[index], self.now, &mut effects);
         self.shards[index].check_invariants();
+        let has_evicted = self.shards[index].gauges().dropped[DropCause::Bounds as usize] > evicted_before;
+        let is_refused = matches!(effects.heard[..], [(_, Heard::Answer(Answer::Refused(_)))]);
+        assert!(!(has_evicted && is_refused), "a push evicts and is refused: {:?}", effects.heard);
         let now = self.now;
         self.heard.extend(effects.heard.drain(..).map(|(ticket, heard)| (now, ticket, heard)));
         for (to, letter) in effects.letters {
@@ -193,7 +188,7 @@ impl World {
     }
 
     /// The next moment at which anything happens by itself.
-    fn next_event(&self) -> Option<Time> {
+    pub(crate) fn next_event(&self) -> Option<Time> {
         let mail = self.lanes.values().filter_map(|lane| lane.front().map(|(at, _)| *at)).min();
         let due = self.shards.iter().filter_map(Shard::next_deadline).min();
         [mail, due].into_iter().flatten().min()

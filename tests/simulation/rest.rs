@@ -1,0 +1,151 @@
+//! What must be true once nothing is under way, and at the end of a run.
+
+use std::sync::Arc;
+
+use mayfly_shards::{Answer, Command, DropCause, OwnedCommand, OwnedRequest, QueueReport, Refusal, Span, home_shard};
+
+use crate::clients::{Clients, Expected, GROUPS, Pop, QUEUES, TENANT};
+use crate::world::Heard;
+
+impl Clients {
+    /// Until nothing is under way; hearing an answer may set more off.
+    pub(crate) fn come_to_rest(&mut self) {
+        loop {
+            self.world.settle();
+            self.hear();
+            if self.world.is_quiet() && self.world.heard.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Nothing is under way: whoever still waits must have nothing to wait for.
+    pub(crate) fn check_nobody_sleeps_on_something(&mut self) {
+        if self.habits.windows {
+            return;
+        }
+        let waiting: Vec<Pop> = self.parked().map(|(_, pop)| pop.clone()).collect();
+        let now = self.world.now;
+        for pop in waiting.into_iter().filter(|pop| !pop.is_cancelled && pop.until.is_some_and(|until| until > now)) {
+            let pending = self.pending(pop.queue, pop.group, pop.partition);
+            assert_eq!(pending, 0, "{pop:?} sleeps at {:?} while {pending} messages are there for it", self.world.now);
+        }
+    }
+
+    /// A queue's parts.
+    fn parts(&mut self, queue: &'static str) -> Vec<QueueReport> {
+        let request = OwnedRequest::List { prefix: queue.into(), after: "".into(), limit: 1 };
+        let answers = self.world.inspect(|| OwnedCommand { tenant: TENANT, queue: Arc::from(queue), request: request.clone() });
+        answers.into_iter().filter_map(|answer| if let Answer::Listed(rows) = answer { Some(rows) } else { None }).flatten().collect()
+    }
+
+    /// Nothing holds more than its bound, but for what was taken back; nothing is collected while it holds messages.
+    pub(crate) fn check_bounds(&mut self) {
+        let abandoned = self.world.sum(|gauges| gauges.dropped[DropCause::Abandoned as usize]);
+        assert_eq!(abandoned, 0, "messages were collected with their queue");
+        if !self.habits.is_tight {
+            return;
+        }
+        let bounds = self.habits.defaults();
+        for queue in QUEUES {
+            let parts = self.parts(queue);
+            let (depth, bytes) = parts.iter().fold((0, 0), |sum, part| (sum.0 + part.depth, sum.1 + part.bytes));
+            let has_group = parts.iter().all(|part| part.groups > 0);
+            assert!(depth == 0 || has_group || !self.debts.has_group(queue), "{queue} has lost its last group");
+            assert!(depth <= u64::from(bounds.max_length) + self.returned, "{queue} holds {depth} messages");
+            assert!(bytes <= bounds.max_bytes + self.returned * 16, "{queue} holds {bytes} bytes");
+        }
+    }
+
+    /// A queue that was drained has room for all it may hold: nothing is charged for what is gone.
+    fn check_room(&mut self, queue: &'static str) {
+        let parts = self.parts(queue);
+        let Some(home) = parts.iter().find(|part| part.is_home) else { return };
+        let (count, depth) = (u64::from(home.options.max_length), parts.iter().map(|part| part.depth).sum::<u64>());
+        assert_eq!(depth, 0, "{queue} was drained");
+        self.habits.is_tight = false; // Payloads without padding.
+        let ticket = self.push_to(queue, "c", count);
+        self.world.settle();
+        let is_full = |refusal: &Refusal| matches!(refusal, Refusal::QueueFull { .. });
+        let refused = self
+            .world
+            .heard
+            .iter()
+            .find(|(_, of, heard)| *of == ticket && matches!(heard, Heard::Answer(Answer::Refused(refusal)) if is_full(refusal)));
+        assert!(refused.is_none(), "{queue} is empty and has no room for {count}");
+        self.come_to_rest();
+    }
+
+    /// Messages there for a group, in one partition or all; of a queue that exists.
+    fn pending(&mut self, queue: &'static str, group: &'static str, partition: Option<&str>) -> u64 {
+        let request = OwnedRequest::Depth { group: Some(group.into()) };
+        let answers = self.world.inspect(|| OwnedCommand { tenant: TENANT, queue: Arc::from(queue), request: request.clone() });
+        let parts = answers.into_iter().filter_map(|answer| if let Answer::Depth(report) = answer { report } else { None });
+        parts
+            .flat_map(|part| part.partitions)
+            .filter(|part| partition.is_none_or(|name| *part.partition == *name))
+            .map(|part| part.pending)
+            .sum()
+    }
+
+    /// Everything comes to rest; a group that was there from the beginning must have seen every message, and nothing may be left.
+    pub(crate) fn finish(mut self) {
+        // Longer than any wait, lease and redelivery.
+        for _ in 0..6 {
+            self.world.run_until(self.world.now + Span::from_secs(4));
+            self.come_to_rest();
+        }
+        // A pop whose client hung up may end unanswered.
+        self.expected.retain(|_, expected| !matches!(expected, Expected::Pop(pop) if pop.is_cancelled));
+        assert!(self.expected.is_empty(), "never answered: {:?}", self.expected);
+        assert_eq!(self.world.sum(|gauges| gauges.waiters), 0, "waiters are left");
+        self.habits.broken_answers = false;
+        self.check_drain();
+        for queue in QUEUES {
+            self.check_room(queue);
+            self.debts.change_begins(queue);
+            let ticket = self.ticket(Expected::Change { queue, asked_at: self.world.now });
+            let of = home_shard(TENANT, queue, self.world.shard_count());
+            self.world.ask(0, of, ticket, Command::Delete { tenant: TENANT, queue });
+            self.come_to_rest();
+        }
+        assert_eq!(self.world.budget.bytes.used(), 0, "bytes are left");
+        assert_eq!(self.world.budget.tenant(TENANT).bytes.used(), 0, "the tenant's bytes are left");
+        assert_eq!(self.world.budget.tenant(TENANT).queues.used(), 0, "the tenant's queues are left");
+        assert_eq!(self.world.budget.tenant(TENANT).parked.used(), 0, "parked pops are left charged");
+        assert_eq!(self.world.sum(|gauges| gauges.queues), 0, "queue parts are left");
+        assert_eq!(self.world.sum(|gauges| gauges.deadlines), 0, "deadlines are left");
+    }
+
+    /// Drains every queue for one group: it gets everything that is held, and the ledger closes.
+    fn check_drain(&mut self) {
+        for queue in QUEUES {
+            for group in GROUPS {
+                for _ in 0..400 {
+                    let before = self.pending(queue, group, None);
+                    if before == 0 {
+                        break;
+                    }
+                    self.pop_of(queue, None, group, None, true, 4);
+                    self.come_to_rest();
+                    let got = before - self.pending(queue, group, None);
+                    let is_full = got == before.min(4) || (self.habits.is_bulky && got > 0);
+                    assert!(is_full, "{group} gets {got} of {queue} though {before} are there");
+                }
+            }
+        }
+        self.check_bounds();
+        let lost = self.world.sum(|gauges| gauges.dropped[DropCause::Bounds as usize] + gauges.dropped[DropCause::GroupIdle as usize]);
+        for (queue, group, payload) in self.debts.owed().filter(|_| lost == 0) {
+            assert!(self.oracle.has_seen(group, *payload), "{group} of {queue} never got {payload}, pushed after it was known");
+        }
+        let dropped = self.world.sum(|gauges| gauges.dropped.iter().sum());
+        if self.habits.changes || dropped > 0 {
+            return;
+        }
+        for queue in QUEUES {
+            let pushed = self.oracle.pushed.values().filter(|name| **name == *queue).count();
+            assert_eq!(self.oracle.seen(queue).len(), pushed, "{queue}: every message reached somebody");
+        }
+    }
+}
