@@ -9,12 +9,14 @@ use mayfly_shards::{
 
 use crate::debts::Debts;
 use crate::habits::{DEFAULTS, Habits};
+use crate::hearing::HOPS;
 use crate::oracle::Oracle;
 use crate::random::Random;
 use crate::world::{Got, World};
 
 pub(crate) const QUEUES: [&str; 2] = ["orders", "inbox"];
-const PARTITIONS: [&str; 4] = ["Default", "a", "b", "c"];
+/// Each on a core of its own where there are four.
+const PARTITIONS: [&str; 4] = ["Default", "a", "d", "r"];
 pub(crate) const GROUPS: [&str; 3] = [QUEUE_MODE, "g", "h"];
 pub(crate) const TENANT: Tenant = Tenant::DEFAULT;
 
@@ -77,6 +79,8 @@ pub(crate) struct Clients {
     pub(crate) habits: Habits,
     /// Messages taken back after they were settled: exempt from bounds.
     pub(crate) returned: u64,
+    /// Pushes that ended: of which queue, when, messages.
+    pub(crate) push_ends: Vec<(&'static str, Time, usize)>,
     sits_near: bool,
     tickets_given: u64,
     payloads_given: u64,
@@ -96,6 +100,7 @@ impl Clients {
             held: Vec::new(),
             habits,
             returned: 0,
+            push_ends: Vec::new(),
             sits_near: false,
             tickets_given: 0,
             payloads_given: 0,
@@ -136,7 +141,9 @@ impl Clients {
             35..65 => self.pop(),
             65..85 => self.ack(),
             85..92 => self.hang_up(),
-            92..96 if self.habits.is_crowded => self.snatch(),
+            92..94 if self.habits.is_crowded => self.snatch(QUEUES[0]),
+            94..96 if self.habits.is_crowded => self.decoy(),
+            94..96 if self.habits.is_tight => self.crush(),
             92..96 if self.habits.changes => self.change(),
             96..98 => self.configure(),
             _ => self.push(),
@@ -253,16 +260,75 @@ impl Clients {
     }
 
     /// Messages that are gone when those hear of them who wait on other cores.
-    fn snatch(&mut self) {
-        let (queue, group) = (QUEUES[0], self.any_group());
+    fn snatch(&mut self, queue: &'static str) {
+        let group = self.any_group();
+        let partitions: Vec<_> = PARTITIONS.into_iter().filter(|_| self.random.chance(60)).collect();
+        self.snatch_from(queue, group, &partitions);
+    }
+
+    fn snatch_from(&mut self, queue: &'static str, group: &'static str, partitions: &[&'static str]) {
         self.sits_near = true;
-        for partition in PARTITIONS {
-            if self.random.chance(60) {
-                self.push_to(queue, partition, 1);
-                self.pop_of(queue, Some(partition), group, None, true, 4);
-            }
+        for partition in partitions {
+            self.push_to(queue, partition, 1);
+            self.pop_of(queue, Some(partition), group, None, true, 4);
         }
         self.sits_near = false;
+    }
+
+    /// A pop on any partition hears from all cores at once of messages that are gone, and must still hear of the next.
+    fn decoy(&mut self) {
+        let (queue, group) = (self.any_queue(), self.any_group());
+        self.pop_of(queue, None, group, Some(self.world.now + Span::from_secs(2)), true, 4);
+        self.pass(HOPS);
+        self.snatch_from(queue, group, &PARTITIONS[1..]);
+        self.come_to_rest();
+        let partition = self.random.pick(&PARTITIONS[1..]);
+        self.push_to(queue, partition, 1);
+        self.come_to_rest();
+        self.check_nobody_sleeps_on_something();
+    }
+
+    /// Pushes to a full queue, each of which needs room on another core that the other could take.
+    fn crush(&mut self) {
+        let (queue, full) = (self.any_queue(), self.random.below(4) as usize);
+        for _ in 0..5 {
+            self.push_to(queue, PARTITIONS[full], 3);
+        }
+        for step in [1, 2, 3] {
+            self.come_to_rest();
+            for step in [step, step + 1] {
+                self.push_to(queue, PARTITIONS[(full + step) % 4], 3);
+                let pause = Span(self.random.below(200_000));
+                self.pass(pause);
+            }
+        }
+    }
+
+    /// A core joins, or has just been told, while a group is being made known, and is asked for it; on another core a message goes by.
+    fn join_late(&mut self, queue: &'static str) {
+        let (early, late) = self.random.pick(&[("a", "d"), ("d", "r"), ("r", "a")]);
+        self.push_to(queue, early, 1);
+        self.pop_of(queue, Some(early), GROUPS[0], None, true, 1);
+        let is_there = self.random.chance(50);
+        if is_there {
+            self.push_to(queue, late, 1);
+        }
+        self.come_to_rest();
+        self.sits_near = true;
+        self.pop_of(queue, Some("Default"), GROUPS[1], None, true, 1);
+        let pause = Span(if is_there { self.random.below(150_000) } else { 0 });
+        self.pass(pause);
+        self.push_to(queue, late, 1);
+        self.pop_of(queue, Some(late), GROUPS[1], None, true, 1);
+        self.sits_near = false;
+        let pause = Span(self.random.below(300_000));
+        self.pass(pause);
+        self.snatch_from(queue, GROUPS[0], &[early]);
+    }
+
+    fn pass(&mut self, span: Span) {
+        self.world.run_until(self.world.now + span);
+        self.hear();
     }
 
     fn ack(&mut self) {
@@ -304,12 +370,32 @@ impl Clients {
 
     fn change(&mut self) {
         let queue = self.any_queue();
+        if self.random.chance(50) {
+            self.park_everywhere(queue);
+        }
         let (at, of) = (self.any_core(), home_shard(TENANT, queue, self.world.shard_count()));
         self.debts.change_begins(queue);
         let ticket = self.ticket(Expected::Change { queue, asked_at: self.world.now });
         let command =
             if self.random.chance(50) { Command::Reset { tenant: TENANT, queue } } else { Command::Delete { tenant: TENANT, queue } };
         self.world.ask(at, of, ticket, command);
+        if self.random.chance(50) {
+            // Pops that stayed parked through it are still of groups that all parts know; new ones are made known anew.
+            self.come_to_rest();
+            if self.random.chance(50) { self.snatch(queue) } else { self.join_late(queue) }
+        }
+    }
+
+    /// Pops that will stand parked when something changes.
+    fn park_everywhere(&mut self, queue: &'static str) {
+        let until = self.world.now + Span::from_secs(2);
+        for partition in PARTITIONS {
+            if self.random.chance(50) {
+                let group = self.any_group();
+                self.pop_of(queue, Some(partition), group, Some(until), true, 4);
+            }
+        }
+        self.pass(Span(2 * HOPS.0));
     }
 
     fn configure(&mut self) {

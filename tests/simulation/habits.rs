@@ -45,7 +45,7 @@ impl Habits {
             broken_answers: random.chance(50),
             is_crowded,
             is_tight,
-            is_bulky: !is_tight && random.chance(3),
+            is_bulky: !is_tight && random.chance(1),
             policy: random.pick(&[Policy::Reject, Policy::DropOldest]),
             node_bytes: random.pick(&[1_150, 1_700, 4_000]),
             idle: random.pick(&[Span::from_secs(2), Span::from_secs(20)]),
@@ -54,7 +54,7 @@ impl Habits {
 
     /// In force for undeclared queues.
     pub(crate) fn defaults(&self) -> Options {
-        if self.is_tight { Options { max_length: 8, max_bytes: 64, policy: self.policy, ..DEFAULTS } } else { DEFAULTS }
+        if self.is_tight { Options { max_length: 12, max_bytes: 96, policy: self.policy, ..DEFAULTS } } else { DEFAULTS }
     }
 
     pub(crate) fn group_idle(&self) -> Span {
@@ -73,7 +73,7 @@ impl Habits {
     pub(crate) fn budget(&self) -> NodeBudget {
         let plain = TenantBudget::with_rate(Rate::unlimited());
         if self.is_tight {
-            let tenant = TenantBudget { bytes: Bound::new(100), queues: Bound::new(2), parked: Bound::new(6), ..plain };
+            let tenant = TenantBudget { bytes: Bound::new(self.node_bytes / 8), queues: Bound::new(2), parked: Bound::new(6), ..plain };
             NodeBudget::new(self.node_bytes, tenant)
         } else {
             NodeBudget::new(1 << 30, plain)

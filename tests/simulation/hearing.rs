@@ -11,7 +11,10 @@ use crate::habits::DEFAULTS;
 use crate::world::{Got, Heard};
 
 /// Longer than letters, deferrals and freezes can take between a client's asking and its being parked.
-const HOPS: Span = Span::from_millis(100);
+pub(crate) const HOPS: Span = Span::from_millis(100);
+
+/// So many messages of any size fit a tight queue together.
+const TIGHT_FIT: usize = 6;
 
 const LEASE: Span = Span::from_secs(DEFAULTS.lease_seconds as u64);
 
@@ -33,14 +36,17 @@ impl Clients {
         match (expected, heard) {
             (Expected::Push { queue, payloads, groups, epoch, .. }, Heard::Answer(Answer::Pushed(_))) => {
                 self.use_queue(queue, None, at, true);
+                self.push_ends.push((queue, at, payloads.len()));
                 self.debts.pushed(queue, &groups, epoch, &payloads);
                 self.oracle.accepted.extend(payloads.into_iter().map(|payload| (payload, at)));
             }
             (Expected::Push { queue, payloads, asked_at, .. }, Heard::Answer(Answer::Refused(refusal))) => {
                 let drops_oldest = self.habits.is_tight && self.habits.policy == Policy::DropOldest;
-                // All its room may be taken by pushes under way.
-                let is_for_room = refusal == Refusal::QueueFull { can_fit: true } && self.is_alone(queue, asked_at);
-                assert!(!(drops_oldest && is_for_room), "a queue that drops its oldest refuses {payloads:?}");
+                // Only pushes under way may hold all its room.
+                let is_for_room = refusal == Refusal::QueueFull { can_fit: true };
+                let fits = self.pushed_meanwhile(queue, asked_at) + payloads.len() <= TIGHT_FIT;
+                assert!(!(drops_oldest && is_for_room && fits), "a queue that drops its oldest refuses {payloads:?}");
+                self.push_ends.push((queue, at, payloads.len()));
                 for payload in payloads {
                     self.oracle.pushed.remove(&payload);
                 }
@@ -73,11 +79,14 @@ impl Clients {
         }
     }
 
-    /// Whether no other push to the queue was under way since.
-    fn is_alone(&self, queue: &str, since: Time) -> bool {
-        let is_other = |expected: &Expected| matches!(expected, Expected::Push { queue: of, .. } if **of == *queue);
-        let was_other = |(payload, at): (&u64, &Time)| *at >= since && self.oracle.pushed.get(payload).is_some_and(|of| *of == *queue);
-        !self.expected.values().any(is_other) && !self.oracle.accepted.iter().any(was_other)
+    /// Messages of other pushes to the queue that were under way at some time since.
+    fn pushed_meanwhile(&self, queue: &str, since: Time) -> usize {
+        let open = |expected: &Expected| match expected {
+            Expected::Push { queue: of, payloads, .. } if **of == *queue => payloads.len(),
+            _ => 0,
+        };
+        let ended = self.push_ends.iter().filter(|(of, at, _)| **of == *queue && *at >= since).map(|(_, _, count)| count);
+        self.expected.values().map(open).sum::<usize>() + ended.sum::<usize>()
     }
 
     /// Pops not answered.

@@ -64,7 +64,7 @@ impl Clients {
         let (count, depth) = (u64::from(home.options.max_length), parts.iter().map(|part| part.depth).sum::<u64>());
         assert_eq!(depth, 0, "{queue} was drained");
         self.habits.is_tight = false; // Payloads without padding.
-        let ticket = self.push_to(queue, "c", count);
+        let ticket = self.push_to(queue, "a", count);
         self.world.settle();
         let is_full = |refusal: &Refusal| matches!(refusal, Refusal::QueueFull { .. });
         let refused = self
