@@ -11,7 +11,6 @@ use smallvec::SmallVec;
 
 use crate::letter::{Claiming, Letter, TakenMessage, TakenRun};
 use crate::limits::ANSWER_PAYLOAD_BYTES_MAX;
-use crate::name::QueueName;
 use crate::outbox::{Delivery, Outbox, Receipt, ReceiptRun, Ticket};
 use crate::placement::ShardIndex;
 use crate::pop::Reach;
@@ -113,7 +112,7 @@ impl Shard {
         let queue = self.queues.get(claim.queue);
         Claiming {
             claim: id,
-            queue: QueueName { tenant: queue.tenant, name: Arc::clone(&queue.name) },
+            queue: queue.full_name(),
             generation: queue.generation,
             group: Arc::clone(&claim.group),
             parked_at: claim.reach.age.0,

@@ -28,28 +28,14 @@ impl Queue {
         idle.into_iter().map(|(_, index)| index).collect()
     }
 
-    /// Whether some message is held for groups of `idle` alone.
-    fn is_held_by_alone(&self, idle: &[GroupIndex]) -> bool {
+    /// The payload sizes of the messages that are held for groups of `idle` alone.
+    fn held_by_alone(&self, idle: &[GroupIndex]) -> impl Iterator<Item = u64> {
         let others: Vec<_> = self.groups.iter().map(|(index, _)| index).filter(|index| !idle.contains(index)).collect();
-        self.rings.iter().any(|(_, ring)| {
-            let is_done = |seq| others.iter().all(|group| ring.cursor(*group).is_some_and(|cursor| cursor.is_settled(seq)));
-            ring.slots().any(|slot| slot.payload.is_some() && is_done(slot.seq))
+        self.rings.iter().flat_map(move |(_, ring)| {
+            let others = others.clone();
+            let is_done = move |seq| others.iter().all(|group| ring.cursor(*group).is_some_and(|cursor| cursor.is_settled(seq)));
+            ring.slots().filter_map(move |slot| slot.payload.as_ref().filter(|_| is_done(slot.seq)).map(|payload| payload.len() as u64))
         })
-    }
-
-    fn held_by_alone(&self, idle: &[GroupIndex]) -> (u64, u64) {
-        let others: Vec<_> = self.groups.iter().map(|(index, _)| index).filter(|index| !idle.contains(index)).collect();
-        let mut sum = (0, 0);
-        for (_, ring) in self.rings.iter() {
-            for slot in ring.slots() {
-                if let Some(payload) = &slot.payload
-                    && others.iter().all(|group| ring.cursor(*group).is_some_and(|cursor| cursor.is_settled(slot.seq)))
-                {
-                    sum = (sum.0 + 1, sum.1 + payload.len() as u64);
-                }
-            }
-        }
-        sum
     }
 
     /// Forgets a group; what it alone held is freed.
@@ -66,14 +52,14 @@ impl Queue {
 impl Shard {
     /// The idle groups of a queue that lives on this shard alone which hold the room that lacks, and how much they hold.
     pub(crate) fn groups_to_forget(&self, now: Time, index: QueueIndex, lacks: (u64, u64)) -> Option<(Vec<GroupIndex>, (u64, u64))> {
-        let is_alone = matches!(self.queues.get(index).link, Link::Alone);
-        if !is_alone || !self.may_forget_groups(now, index) {
+        let queue = self.queues.get(index);
+        if !matches!(queue.link, Link::Alone) {
             return None;
         }
         let mut idle = self.idle_groups(now, index);
-        let queue = self.queues.get(index);
+        let room_of = |idle: &[GroupIndex]| queue.held_by_alone(idle).fold((0, 0), |room, size| (room.0 + 1, room.1 + size));
         let (count, room) = (1..=idle.len())
-            .map(|count| (count, queue.held_by_alone(&idle[..count])))
+            .map(|count| (count, room_of(&idle[..count])))
             .find(|(_, (messages, bytes))| *messages >= lacks.0 && *bytes >= lacks.1)?;
         idle.truncate(count);
         Some((idle, room))
@@ -97,19 +83,14 @@ impl Shard {
     /// Whether, as far as this shard knows, forgetting idle groups would make room.
     pub(crate) fn may_forget_groups(&self, now: Time, index: QueueIndex) -> bool {
         let idle = self.idle_groups(now, index);
-        !idle.is_empty() && self.queues.get(index).is_held_by_alone(&idle)
+        !idle.is_empty() && self.queues.get(index).held_by_alone(&idle).next().is_some()
     }
 
     /// Forgets groups by name, as the home decided.
     pub(crate) fn forget_named_groups(&mut self, index: QueueIndex, names: &[Arc<str>]) {
-        let queue = self.queues.get_mut(index);
-        let mut freed = Freed::default();
-        for name in names {
-            if let Some(group) = queue.groups.find(name) {
-                queue.remove_group(group, &mut self.ledger, &mut freed);
-            }
-        }
-        queue.release(freed, &self.ledger);
+        let groups = &self.queues.get(index).groups;
+        let named: Vec<_> = names.iter().filter_map(|name| groups.find(name)).collect();
+        self.forget_groups(index, &named);
     }
 
     /// How idle this part of a queue is.

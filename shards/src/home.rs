@@ -96,7 +96,7 @@ impl Shard {
     fn order(&self, index: QueueIndex, op: u64, order: &Order, members: &[ShardIndex], out: &mut impl Outbox) {
         let queue = self.queues.get(index);
         for member in members {
-            let name = QueueName { tenant: queue.tenant, name: Arc::clone(&queue.name) };
+            let name = queue.full_name();
             out.send(*member, Letter::Order { queue: name, generation: queue.generation, op, order: order.clone() });
         }
     }
@@ -140,7 +140,7 @@ impl Shard {
             OpKind::ForgetGroups { asker, parts } => self.frozen_to_forget(now, index, asker, parts, out),
             OpKind::GroupsForgotten { asker } => {
                 let queue = self.queues.get(index);
-                let name = QueueName { tenant: queue.tenant, name: Arc::clone(&queue.name) };
+                let name = queue.full_name();
                 self.deliver_letter(now, asker.0, Letter::IdleGroupsForgotten { queue: name, ticket: asker.1 }, out);
             }
             OpKind::Evict(eviction) => self.advance_eviction(now, index, eviction, out),
@@ -195,12 +195,13 @@ impl Shard {
     }
 
     /// A pop of a group that not every part knows waits until all do.
-    pub(crate) fn spread_group(&mut self, now: Time, ticket: Ticket, index: QueueIndex, request: PopRequest<'_>, out: &mut impl Outbox) {
+    pub(crate) fn spread_group(&mut self, now: Time, index: QueueIndex, request: PopRequest<'_>, out: &mut impl Outbox) {
+        let ticket = request.ticket;
         let work = Deferred::Command(ticket, request.into_command().into_owned());
         self.deferred.insert(ticket);
         let group_name = self.queues.names.group(request.group);
         let queue = self.queues.get_mut(index);
-        let name = QueueName { tenant: queue.tenant, name: Arc::clone(&queue.name) };
+        let name = queue.full_name();
         let generation = queue.generation;
         if let Some(membership) = queue.link.membership_mut() {
             let is_asked = membership.registering.iter().any(|(group, _)| *group == group_name);
@@ -258,7 +259,7 @@ impl Shard {
         if let Some(index) = queue.groups.find(group) {
             queue.groups.get_mut(index).set_spreading(false);
         }
-        let name = QueueName { tenant: queue.tenant, name: Arc::clone(&queue.name) };
+        let name = queue.full_name();
         // Every member has held the group's pops back until now: one that knew it could have let others down that did not.
         let members = queue.link.members();
         let others = askers.iter().filter(|asker| !members.contains(asker));
@@ -416,7 +417,7 @@ impl Shard {
             }
         }
         let queue = self.queues.get(index);
-        let name = QueueName { tenant: queue.tenant, name: Arc::clone(&queue.name) };
+        let name = queue.full_name();
         let Eviction { asker: (asker, ticket), made, .. } = eviction;
         self.deliver_letter(now, asker, Letter::RoomMade { queue: name, ticket, made }, out);
     }

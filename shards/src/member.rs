@@ -60,10 +60,8 @@ impl Shard {
         match outcome {
             Ok(agreement) => {
                 self.agree(index, generation, *agreement, now, out);
+                // The part holds nothing yet: what it is given wakes whom it concerns.
                 self.resume(now, work, out);
-                if self.queues.find(name.tenant, &name.name) == Some(index) {
-                    self.wake_all(now, index, out);
-                }
             }
             Err(refusal) => {
                 if let Some(membership) = self.queues.get_mut(index).link.membership_mut() {
@@ -92,7 +90,7 @@ impl Shard {
             queue.groups.get_mut(group).set_spreading(*is_spreading);
             queue.groups.note_waiting(group);
         }
-        let name = QueueName { tenant: queue.tenant, name: Arc::clone(&queue.name) };
+        let name = queue.full_name();
         let is_new = |group: &Arc<str>| !agreement.groups.iter().any(|(known, ..)| known == group);
         let news: Vec<_> = queue.groups.iter().map(|(_, group)| Arc::clone(&group.name)).filter(is_new).collect();
         let Some(membership) = queue.link.membership_mut() else { return };

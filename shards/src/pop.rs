@@ -23,6 +23,7 @@ use crate::waiters::{Waiter, WaiterIndex, WaiterState};
 /// One pop, parsed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PopRequest<'a> {
+    pub(crate) ticket: Ticket,
     pub(crate) tenant: Tenant,
     pub(crate) queue: &'a str,
     pub(crate) partition: Option<&'a str>,
@@ -35,7 +36,7 @@ pub(crate) struct PopRequest<'a> {
 impl<'a> PopRequest<'a> {
     /// The command it came from.
     pub(crate) fn into_command(self) -> Command<'a> {
-        let Self { tenant, queue, partition, group, batch, wait_until, auto_ack } = self;
+        let Self { tenant, queue, partition, group, batch, wait_until, auto_ack, .. } = self;
         Command::Pop { tenant, queue, partition, group, batch, wait_until, auto_ack }
     }
 }
@@ -60,15 +61,15 @@ pub(crate) struct Reach {
 impl Shard {
     pub(crate) fn pop(&mut self, now: Time, ticket: Ticket, command: Command<'_>, out: &mut impl Outbox) {
         let Command::Pop { tenant, queue, partition, group, batch, wait_until, auto_ack } = command else { unreachable!("a pop") };
-        let request = PopRequest { tenant, queue, partition, group, batch, wait_until, auto_ack };
+        let request = PopRequest { ticket, tenant, queue, partition, group, batch, wait_until, auto_ack };
         let found = self.queues.find(tenant, queue);
         match found {
             Some(index) if self.queues.get(index).link.holds_back() => self.defer(index, ticket, command.into_owned()),
-            Some(index) if self.queues.get(index).exists => match self.pop_from(now, ticket, index, request, out) {
+            Some(index) if self.queues.get(index).exists => match self.pop_from(now, index, request, out) {
                 Ok(()) => {}
                 Err(refusal) => self.refuse(ticket, refusal, out),
             },
-            _ if self.is_home_of(tenant, queue) => match self.pop_new(now, ticket, request, out) {
+            _ if self.is_home_of(tenant, queue) => match self.pop_new(now, request, out) {
                 Ok(()) => {}
                 Err(refusal) => self.refuse(ticket, refusal, out),
             },
@@ -81,7 +82,7 @@ impl Shard {
     }
 
     /// A pop makes its queue. One that would then be refused a place to wait makes nothing.
-    fn pop_new(&mut self, now: Time, ticket: Ticket, request: PopRequest<'_>, out: &mut impl Outbox) -> Result<(), Refusal> {
+    fn pop_new(&mut self, now: Time, request: PopRequest<'_>, out: &mut impl Outbox) -> Result<(), Refusal> {
         if request.wait_until.is_some_and(|until| until > now) {
             // Checked together with the queue's own charge, then given back: the park below charges it for good.
             self.charge_waiter(request.tenant)?;
@@ -96,7 +97,7 @@ impl Shard {
             }
         }
         let index = self.create_queue(request.tenant, request.queue, now)?;
-        self.pop_from(now, ticket, index, request, out)
+        self.pop_from(now, index, request, out)
     }
 
     fn charge_waiter(&self, tenant: Tenant) -> Result<(), Refusal> {
@@ -107,14 +108,7 @@ impl Shard {
     }
 
     /// A pop of a queue that exists here.
-    fn pop_from(
-        &mut self,
-        now: Time,
-        ticket: Ticket,
-        index: QueueIndex,
-        request: PopRequest<'_>,
-        out: &mut impl Outbox,
-    ) -> Result<(), Refusal> {
+    fn pop_from(&mut self, now: Time, index: QueueIndex, request: PopRequest<'_>, out: &mut impl Outbox) -> Result<(), Refusal> {
         let queue = self.queues.get(index);
         let group = queue.groups.find(request.group);
         if group.is_none() && queue.groups.count() as usize >= GROUPS_MAX {
@@ -125,7 +119,12 @@ impl Shard {
         if is_new_ring && partitions >= PARTITIONS_MAX as u64 {
             return Err(Refusal::TooManyPartitions);
         }
-        self.refuse_parking_early(now, index, group, request)?;
+        let must_wait = request.wait_until.is_some_and(|until| until > now) && self.must_wait(index, group, request.partition);
+        if must_wait {
+            // Checked before a group or partition is made for it; charged when it parks.
+            self.charge_waiter(request.tenant)?;
+            self.ledger.release_waiter(request.tenant);
+        }
         let queue = self.queues.get(index);
         let group = match group {
             Some(group) if !queue.groups.get(group).is_spreading() => group,
@@ -134,48 +133,25 @@ impl Shard {
                 self.queues.get_mut(index).add_group(name, now)
             }
             _ => {
-                self.spread_group(now, ticket, index, request, out);
+                self.spread_group(now, index, request, out);
                 return Ok(());
             }
         };
-        self.pop_known(now, ticket, index, group, request, out)
-    }
-
-    /// A pop that would have to wait and finds no place makes nothing.
-    fn refuse_parking_early(
-        &self,
-        now: Time,
-        index: QueueIndex,
-        group: Option<GroupIndex>,
-        request: PopRequest<'_>,
-    ) -> Result<(), Refusal> {
-        if request.wait_until.is_none_or(|until| until <= now) {
-            return Ok(());
-        }
-        let queue = self.queues.get(index);
-        let ring = request.partition.map(|partition| queue.rings.find(partition).map(|ring| queue.rings.get(ring)));
-        let pending = match (ring, group) {
-            (Some(ring), group) => ring.map_or(0, |ring| group.map_or(ring.held, |group| ring.pending(group))),
-            (None, group) => group.map_or(queue.held, |group| queue.pending(group)),
-        };
-        let is_behind = group.is_some_and(|group| queue.groups.get(group).wants_to_hear());
-        if pending == 0 || queue.options.is_windowed() || is_behind {
-            self.charge_waiter(request.tenant)?;
-            self.ledger.release_waiter(request.tenant);
-        }
+        self.pop_known(now, index, group, request, must_wait, out);
         Ok(())
     }
 
-    /// A pop of a group that every part of the queue knows.
+    /// A pop of a group that every part of the queue knows. `must_wait`: it finds nothing here that it may take.
     fn pop_known(
         &mut self,
         now: Time,
-        ticket: Ticket,
         index: QueueIndex,
         group: GroupIndex,
         request: PopRequest<'_>,
+        must_wait: bool,
         out: &mut impl Outbox,
-    ) -> Result<(), Refusal> {
+    ) {
+        let ticket = request.ticket;
         let waits = request.wait_until.filter(|until| *until > now);
         let has_members = self.queues.get(index).link.directory().is_some();
         let asks_members = request.partition.is_none() && has_members;
@@ -189,15 +165,11 @@ impl Shard {
         self.note_use(now, index, group, ring);
         let reach = Reach { group, ring, age: AGELESS, batch: u64::from(request.batch), auto_ack: request.auto_ack };
         if asks_members && waits.is_none() {
-            self.claim_passing(now, ticket, index, reach, out);
-            return Ok(());
+            return self.claim_passing(now, ticket, index, reach, out);
         }
-        let must_wait = waits.is_some() && (asks_members || self.must_wait(index, reach));
-        if !must_wait {
-            self.answer_pop(now, ticket, index, reach, out);
-            return Ok(());
+        if !must_wait && !asks_members {
+            return self.answer_pop(now, ticket, index, reach, out);
         }
-        // There was room for it when the request came in, before a group or partition was made for it.
         self.ledger.charge_waiter_unbounded(request.tenant);
         let waiter = Waiter::new(ticket, index, group, ring, request.batch, request.auto_ack, waits, now);
         self.park(index, waiter);
@@ -205,7 +177,6 @@ impl Shard {
             Some(ring) => self.wake_group_in_ring(now, index, group, ring, out),
             None => self.wake_any(now, index, group, out),
         }
-        Ok(())
     }
 
     fn note_use(&mut self, now: Time, index: QueueIndex, group: GroupIndex, ring: Option<RingIndex>) {
@@ -217,14 +188,17 @@ impl Shard {
         }
     }
 
-    /// Whether a waiting pop finds nothing that it may take at once: nothing there, or an older pop or a window holds it.
-    fn must_wait(&self, index: QueueIndex, reach: Reach) -> bool {
+    /// Whether a waiting pop finds nothing here that it may take at once: nothing there, or an older pop or a window holds it.
+    fn must_wait(&self, index: QueueIndex, group: Option<GroupIndex>, partition: Option<&str>) -> bool {
         let queue = self.queues.get(index);
-        let pending = match reach.ring {
-            Some(ring) => queue.rings.get(ring).pending(reach.group),
-            None => queue.pending(reach.group),
+        let ring = partition.map(|partition| queue.rings.find(partition).map(|ring| queue.rings.get(ring)));
+        // A group that is not known yet would begin at the oldest message held.
+        let pending = match ring {
+            Some(ring) => ring.map_or(0, |ring| group.map_or(ring.held, |group| ring.pending(group))),
+            None => group.map_or(queue.held, |group| queue.pending(group)),
         };
-        pending == 0 || queue.options.is_windowed() || queue.groups.get(reach.group).wants_to_hear()
+        let is_behind = group.is_some_and(|group| queue.groups.get(group).wants_to_hear());
+        pending == 0 || queue.options.is_windowed() || is_behind
     }
 
     /// Puts a waiter, already charged, on its list.

@@ -299,7 +299,7 @@ impl Shard {
         }
         self.keep_waiting(index, push, (0, 0));
         let queue = self.queues.get(index);
-        let name = QueueName { tenant: queue.tenant, name: Arc::clone(&queue.name) };
+        let name = queue.full_name();
         let home = self.home_of(name.tenant, &name.name);
         self.deliver_letter(now, home, Letter::ForgetIdleGroups { queue: name, ticket: push.ticket }, out);
         Ok(false)

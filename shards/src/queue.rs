@@ -18,7 +18,7 @@ use crate::group::Group;
 use crate::groups::Groups;
 use crate::ledger::{Freed, Ledger};
 use crate::link::Link;
-use crate::name::Tenant;
+use crate::name::{QueueName, Tenant};
 use crate::options::Options;
 use crate::payload::Payload;
 use crate::ring::{Pick, Ring};
@@ -114,6 +114,11 @@ impl Queue {
             is_declared: false,
             exists: true,
         }
+    }
+
+    /// What letters call it.
+    pub(crate) fn full_name(&self) -> QueueName {
+        QueueName { tenant: self.tenant, name: Arc::clone(&self.name) }
     }
 
     /// Registers a group at the oldest message held. The caller has checked that there is room for it.

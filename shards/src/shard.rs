@@ -319,7 +319,7 @@ impl Shard {
             self.deadlines.disarm(Kind::Ring, &mut ring.deadline);
         }
         if let Link::Member(membership) = &queue.link {
-            out.send(membership.home, Letter::Left { queue: QueueName { tenant: queue.tenant, name: Arc::clone(&queue.name) } });
+            out.send(membership.home, Letter::Left { queue: queue.full_name() });
         }
     }
 

@@ -80,6 +80,7 @@ impl Shard {
         freed: &mut Freed,
     ) {
         let ReceiptMessage { seq, delivery, attempts, pushed_at, settled } = message;
+        let place = Place { ring, seq, group };
         let queue = self.queues.get_mut(index);
         match (settled, how) {
             (Some(_), Undelivered::Partly) => {}
@@ -88,7 +89,7 @@ impl Shard {
                 self.hold_again(index, ring, group, seq, pushed_at, payload);
                 let queue = self.queues.get_mut(index);
                 queue.pass_over(ring, seq, group);
-                queue.give_back(Place { ring, seq, group }, (delivery, attempts - 1), DeliveryState::Returned, now);
+                queue.give_back(place, (delivery, attempts - 1), DeliveryState::Returned, now);
             }
             (None, how) => {
                 let delivered = queue.rings.get(ring).cursor(group).and_then(|cursor| cursor.unsettled(seq));
@@ -96,10 +97,10 @@ impl Shard {
                 match (state, how) {
                     // Free of charge, also when the lease ran out before the break was seen.
                     (Some(DeliveryState::Leased | DeliveryState::Expired), Undelivered::Unsent) => {
-                        queue.give_back(Place { ring, seq, group }, (delivery, attempts - 1), DeliveryState::Returned, now);
+                        queue.give_back(place, (delivery, attempts - 1), DeliveryState::Returned, now);
                     }
                     (Some(DeliveryState::Leased), Undelivered::Partly) => {
-                        queue.take_back(Place { ring, seq, group }, DeliveryState::Returned, now, &mut self.ledger, freed);
+                        queue.take_back(place, DeliveryState::Returned, now, &mut self.ledger, freed);
                     }
                     _ => {}
                 }

@@ -10,7 +10,6 @@ use smallvec::SmallVec;
 use crate::deadlines::{DeadlineId, Owner};
 use crate::letter::Letter;
 use crate::link::Link;
-use crate::name::QueueName;
 use crate::outbox::Outbox;
 use crate::pop::Reach;
 use crate::queue::{GroupIndex, QueueIndex, RingIndex};
@@ -60,9 +59,12 @@ impl Shard {
     /// Offers what any partition has for a group to those that wait for any.
     pub(crate) fn wake_any(&mut self, now: Time, index: QueueIndex, group: GroupIndex, out: &mut impl Outbox) {
         if self.queues.get(index).options.is_windowed() {
-            self.wake_group(now, index, group, out);
-        } else {
-            self.serve_any(now, index, group, out);
+            return self.wake_group(now, index, group, out);
+        }
+        while let Some(waiter) = self.queues.get(index).groups.get(group).any.oldest() {
+            if self.ready_for(waiter) == 0 || !self.serve(now, waiter, out) {
+                break;
+            }
         }
         self.publish_bid(index, group, out);
     }
@@ -113,18 +115,6 @@ impl Shard {
             if !is_served {
                 break;
             }
-        }
-        is_any_served
-    }
-
-    /// Whether a pop that waits for any partition was served.
-    fn serve_any(&mut self, now: Time, index: QueueIndex, group: GroupIndex, out: &mut impl Outbox) -> bool {
-        let mut is_any_served = false;
-        while let Some(waiter) = self.queues.get(index).groups.get(group).any.oldest() {
-            if self.ready_for(waiter) == 0 || !self.serve(now, waiter, out) {
-                break;
-            }
-            is_any_served = true;
         }
         is_any_served
     }
@@ -253,7 +243,7 @@ impl Shard {
     }
 
     /// Tells the home, which bids, how much there is for it.
-    pub(crate) fn hint(&mut self, index: QueueIndex, group: GroupIndex, out: &mut impl Outbox) {
+    fn hint(&mut self, index: QueueIndex, group: GroupIndex, out: &mut impl Outbox) {
         let queue = self.queues.get_mut(index);
         let ready = queue.pending(group);
         let is_windowed = queue.options.is_windowed();
@@ -266,9 +256,8 @@ impl Shard {
             return;
         }
         entry.set_hinted(ready);
-        let name = QueueName { tenant: queue.tenant, name: Arc::clone(&queue.name) };
         let group = Arc::clone(&entry.name);
-        out.send(home, Letter::Hint { queue: name, generation: queue.generation, group, ready });
+        out.send(home, Letter::Hint { queue: queue.full_name(), generation: queue.generation, group, ready });
     }
 
     /// Tells the members since when the home's oldest pop on any partition is parked, when that changed.
@@ -282,9 +271,10 @@ impl Shard {
         }
         entry.set_bid(oldest);
         directory.ready.retain(|(of, _, _)| *of != group);
-        let name = QueueName { tenant: queue.tenant, name: Arc::clone(&queue.name) };
-        for member in directory.members.clone() {
-            let group = Arc::clone(&entry.name);
+        let (members, group_name) = (directory.members.clone(), Arc::clone(&entry.name));
+        let name = queue.full_name();
+        for member in members {
+            let group = Arc::clone(&group_name);
             out.send(member, Letter::Bid { queue: name.clone(), generation: queue.generation, group, parked_at: oldest });
         }
         queue.groups.note_waiting(group);

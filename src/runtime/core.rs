@@ -163,7 +163,7 @@ impl Core {
         if session.is_closing {
             return;
         }
-        if session.pending.is_none() && session.stash.is_empty() && !session.is_choked {
+        if session.stash.is_empty() && !session.must_wait() {
             return self.read(connections, id, bytes);
         }
         session.stash.extend_from_slice(bytes);
@@ -202,7 +202,7 @@ impl Core {
             }
             let Some(session) = self.desk.sessions.get(id) else { break };
             session.is_choked = unsent_bytes(connections, id) > UNSENT_BYTES_MAX;
-            if session.is_closing || session.is_choked || session.pending.is_some() {
+            if session.must_wait() {
                 reader.release();
                 if !session.is_closing {
                     session.stash.extend_from_slice(input);
@@ -221,7 +221,7 @@ impl Core {
     pub(super) fn go_on(&mut self, connections: &mut Connections) {
         while let Some(id) = self.desk.answered.pop() {
             let Some(session) = self.desk.sessions.get(id) else { continue };
-            if session.pending.is_some() || session.is_closing || session.is_choked {
+            if session.must_wait() {
                 continue;
             }
             let stash = std::mem::take(&mut session.stash);
@@ -230,7 +230,7 @@ impl Core {
             }
             self.read(connections, id, &stash);
             let Some(session) = self.desk.sessions.get(id) else { continue };
-            if session.is_finished && session.pending.is_none() && !session.is_closing && !session.is_choked {
+            if session.is_finished && !session.must_wait() {
                 self.close(connections, id);
             }
         }

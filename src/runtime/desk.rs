@@ -106,7 +106,7 @@ impl Clerk<'_> {
     }
 
     /// Answers the pending request of a connection on this core.
-    fn answer_here(&mut self, ticket: Ticket, part: Answer) {
+    pub(super) fn answer_here(&mut self, ticket: Ticket, part: Answer) {
         let Some(session) = self.desk.sessions.waiting_for(ticket) else { return };
         let Some((id, pending)) = complete(session, part) else { return };
         let Pending { delivery, asked, .. } = pending.request;
@@ -144,11 +144,6 @@ impl Clerk<'_> {
             out.extend_from_slice(body);
         }
         self.close_delivery(receipts);
-    }
-
-    /// Another core's answer without messages.
-    pub(super) fn answer_from_afar(&mut self, ticket: Ticket, part: Answer) {
-        self.answer_here(ticket, part);
     }
 
     fn open_here(&mut self, ticket: Ticket) {

@@ -244,7 +244,7 @@ impl Core {
         let mut clerk = Clerk { desk, connections };
         match frame {
             Frame::Request { ticket, command } => command.lend(|command| shard.step(now, ticket, command, &mut clerk)),
-            Frame::Answer { ticket, answer } => clerk.answer_from_afar(ticket, answer),
+            Frame::Answer { ticket, answer } => clerk.answer_here(ticket, answer),
             Frame::Delivered { ticket, body, receipts } => clerk.deliver_here(ticket, &body, receipts),
             Frame::Cancel { ticket } => shard.cancel(now, ticket, &mut clerk),
             Frame::Undeliver { receipt, how } => shard.undeliver(now, receipt, how, &mut clerk),

@@ -91,6 +91,11 @@ pub(super) struct Session {
 }
 
 impl Session {
+    /// Whether its next request has to wait: one is under way, its answers are not read, or there is no next.
+    pub(super) fn must_wait(&self) -> bool {
+        self.pending.is_some() || self.is_choked || self.is_closing
+    }
+
     /// Notes an answer that may have to be taken back.
     pub(super) fn keep_receipts(&mut self, begins_at: u64, ends_at: u64, receipts: SmallVec<[Receipt; 1]>) {
         if !receipts.is_empty() {
