@@ -438,3 +438,70 @@ fn a_client_that_never_reads_is_not_read_for_ever() {
     assert!(resident_kb < 200 << 10, "{resident_kb} kB resident");
     assert_eq!(Client::connect(node.address).ask(get("/health")).status, 200);
 }
+
+/// Bytes that the node counts as held, of all its queues and connections.
+fn node_bytes(node: &Node) -> u64 {
+    Client::connect(node.address).ask(get("/api/v1/ephemeral/queues")).json()["cellBytes"].as_u64().expect("a number")
+}
+
+/// Waits until the node holds at least, or at most, as much as is said.
+#[track_caller]
+fn await_node_bytes(node: &Node, what: &str, is_so: impl Fn(u64) -> bool) {
+    let started = Instant::now();
+    while !is_so(node_bytes(node)) {
+        assert!(started.elapsed() < END_MAX, "{what}: {} bytes", node_bytes(node));
+        sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn bodies_being_read_count_as_held_and_too_many_are_refused() {
+    let mut command = serve(1, &[]);
+    command.env("QUEEN_EPHEMERAL_MAX_BYTES", "2000000");
+    let node = Node::start(command);
+    let head = |length: usize| format!("POST {PUSH} HTTP/1.1\r\nhost: t\r\ncontent-length: {length}\r\n\r\n");
+    let text = push("large", "p", [format!("\"{}\"", "x".repeat(1_500_000))]);
+    let (first_half, second_half) = text.split_at(1_200_000);
+
+    let mut first = Client::connect(node.address);
+    first.send(first_half);
+    await_node_bytes(&node, "the first body is counted", |bytes| bytes >= 1_100_000);
+    let mut second = Client::connect(node.address);
+    second.send(head(1_900_000));
+    // Refused before it is whole, which may reset the connection while it is still being written.
+    let _ = second.stream.write_all(&vec![b'x'; 1_800_000]);
+    second.answer().assert_failure(503, "ephemeral_unavailable");
+    assert_eq!(Client::connect(node.address).ask(push("small", "p", [1])).status, 201, "others are served meanwhile");
+
+    first.send(second_half);
+    assert_eq!(first.answer().status, 201, "a body is not counted beside the message that it becomes");
+    assert_eq!(held(&node, "large") + held(&node, "small"), 2);
+    let mut third = Client::connect(node.address);
+    third.send(first_half);
+    await_node_bytes(&node, "a body is counted", |bytes| bytes >= 1_100_000);
+    drop(third);
+    await_node_bytes(&node, "what nobody sends on is forgotten", |bytes| bytes < 10_000);
+}
+
+#[test]
+fn answers_that_are_not_read_count_as_held() {
+    let mut command = serve(1, &[]);
+    command.env("QUEEN_EPHEMERAL_MAX_BYTES", "12000000");
+    let node = Node::start(command);
+    let payload = format!("\"{}\"", "x".repeat(1_000_000));
+    let mut pusher = Client::connect(node.address);
+    for _ in 0..10 {
+        assert_eq!(pusher.ask(push("big", "p", [&payload])).status, 201);
+    }
+    let mut reader = Client::connect(node.address);
+    reader.send(pop("big", "&autoAck=true").repeat(10));
+    // What the two kernels hold between them is the client's already; the first answers beyond it are the node's.
+    sleep(Duration::from_millis(300));
+    let kept = node_bytes(&node);
+    let queued = pusher.ask(get("/api/v1/ephemeral/queues")).json()["queues"][0]["bytes"].as_u64().expect("bytes");
+    assert!(kept >= queued + 500_000, "{kept} held, {queued} of them in the queue");
+    for _ in 0..10 {
+        assert_eq!(reader.answer().messages().len(), 1);
+    }
+    await_node_bytes(&node, "answers that were read are forgotten", |bytes| bytes < 10_000);
+}

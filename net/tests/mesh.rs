@@ -24,7 +24,8 @@ struct How {
 
 const SLEEPY: How = How { spin: Duration::ZERO, preempt: Duration::from_secs(3600) };
 
-/// Runs `core` on a thread with a driver that sleeps whenever it has nothing to do, until it says that it is done.
+/// Runs `work` on a thread with a driver that sleeps whenever it has nothing to do, until it has said that it is done and every letter
+/// of its own is on its way.
 fn on_core(mut mesh: Mesh<Letter>, how: How, mut work: impl FnMut(&mut Mesh<Letter>) -> bool + Send + 'static) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         let builder = LocalExecutorBuilder::new(Placement::Unbound).io_memory(0).ring_depth(128).preempt_timer(how.preempt);
@@ -33,11 +34,12 @@ fn on_core(mut mesh: Mesh<Letter>, how: How, mut work: impl FnMut(&mut Mesh<Lett
             let mut config = DriverConfig::new(Clock::start(), mesh.waker());
             config.spin = how.spin;
             let mut driver = Driver::new(Vec::new(), config).expect("a ring");
+            let mut done = false;
             loop {
                 driver.turn(|_, _| {});
-                let done = work(&mut mesh);
+                done |= work(&mut mesh);
                 mesh.flush();
-                if done {
+                if done && mesh.waiting_count() == 0 {
                     break;
                 }
                 driver.sleep(None, || mesh.has_mail()).await;
@@ -136,8 +138,7 @@ fn a_full_lane_keeps_order_and_wakes_its_sender() {
                     mesh.send(other, sent);
                     sent += 1;
                 }
-                mesh.flush();
-                sent == LETTERS && received == LETTERS && mesh.waiting_count() == 0
+                sent == LETTERS && received == LETTERS
             })
         })
         .collect();

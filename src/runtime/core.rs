@@ -11,11 +11,12 @@ use mayfly_net::clock::Clock;
 use mayfly_net::deadlines::{Deadlines, NEVER};
 use mayfly_net::http::{self, CONTINUE, DateText, Decoded, Limits, Reader, Stage};
 use mayfly_net::ring::{ConnectionId, Connections, Driver, Event, Output};
-use mayfly_shards::{NodeBudget, Options, Payload, Shard, ShardIndex, Time};
+use mayfly_shards::{NodeBudget, Options, Payload, Refusal, Shard, ShardIndex, Time};
 
 use super::desk::{Clerk, Desk};
 use super::frame::Frame;
 use super::session::{Asked, STASH_BYTES_MAX};
+use super::transit::Transit;
 use crate::api::Failure;
 use crate::config::HttpConfig;
 use crate::metrics::Gauges;
@@ -51,6 +52,7 @@ pub(super) struct Core {
     pub(super) hops: u64,
     /// Kept for its memory.
     pub(super) payloads: Vec<Payload>,
+    transit: Transit,
     clock: Clock,
     limits: Limits,
     http: HttpConfig,
@@ -87,6 +89,7 @@ impl Core {
             now: Time(clock.now_ns()),
             shard_count,
             queue_defaults,
+            transit: Transit::new(Arc::clone(&budget)),
             budget,
             gauges,
             tickets_given: 0,
@@ -116,6 +119,7 @@ impl Core {
             self.read_all_mail(driver.connections());
             self.let_time_pass(driver.connections());
             self.follow_stop(&mut driver);
+            self.transit.follow(driver.connections().unsent_bytes());
             self.desk.mesh.flush();
             if self.is_done(&mut driver) {
                 break;
@@ -181,7 +185,15 @@ impl Core {
         self.desk.reading = Some(id);
         loop {
             match reader.decode(&mut input, &self.limits) {
-                Decoded::Incomplete => break,
+                Decoded::Incomplete => {
+                    let held_bytes = reader.buffered_bytes();
+                    if held_bytes > 0 && !self.hold(id, held_bytes) {
+                        reader = Reader::default();
+                        self.let_go(id);
+                        self.clerk(connections).fail(id, http::Delivery::REFUSAL, &Failure::Refused(Refusal::NodeBytes));
+                    }
+                    break;
+                }
                 Decoded::Continue => {
                     if let Some(output) = connections.output(id) {
                         output.buffer().extend_from_slice(CONTINUE);
@@ -190,6 +202,7 @@ impl Core {
                 Decoded::Request(request) => {
                     // Deadlines count from the request, not from the turn's beginning.
                     self.now = Time(self.clock.now_ns());
+                    self.let_go(id);
                     self.request(connections, id, &request);
                 }
                 Decoded::Refused(refused) => {
@@ -198,6 +211,7 @@ impl Core {
                         _ => http::Delivery::REFUSAL,
                     };
                     self.clerk(connections).fail(id, delivery, &refused.into());
+                    self.let_go(id);
                 }
             }
             let Some(session) = self.desk.sessions.get(id) else { break };
@@ -214,6 +228,19 @@ impl Core {
         self.expect_next(id, &reader);
         if let Some(session) = self.desk.sessions.get(id) {
             session.reader = reader;
+        }
+    }
+
+    /// Charges what an unfinished request holds. Whether there is room for it.
+    fn hold(&mut self, id: ConnectionId, held_bytes: usize) -> bool {
+        let Some(session) = self.desk.sessions.get(id) else { return true };
+        let before = std::mem::replace(&mut session.held_bytes, held_bytes);
+        self.transit.hold(before, held_bytes)
+    }
+
+    fn let_go(&mut self, id: ConnectionId) {
+        if let Some(session) = self.desk.sessions.get(id) {
+            self.transit.let_go(std::mem::take(&mut session.held_bytes));
         }
     }
 
@@ -268,6 +295,7 @@ impl Core {
     fn closed(&mut self, connections: &mut Connections, id: ConnectionId, sent: u64) {
         self.cancel_pop(connections, id);
         self.deadlines.clear(id.slot());
+        self.let_go(id);
         if let Some(mut session) = self.desk.sessions.close(id) {
             self.desk.returns.extend(session.take_unsent(sent));
         }

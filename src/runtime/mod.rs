@@ -9,6 +9,7 @@ mod frame;
 mod gather;
 mod intake;
 mod session;
+mod transit;
 
 use std::os::fd::OwnedFd;
 use std::panic::AssertUnwindSafe;

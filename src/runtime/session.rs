@@ -81,6 +81,8 @@ pub(super) struct Session {
     /// When the request being read began, nanoseconds, and its bytes so far.
     pub(super) request_began_at: u64,
     pub(super) request_bytes: u64,
+    /// Bytes of it that are held as of the last time that it was read: its part of [`super::transit::Transit`].
+    pub(super) held_bytes: usize,
     pub(super) is_paused: bool,
     /// It has not read its answers: its requests wait.
     pub(super) is_choked: bool,

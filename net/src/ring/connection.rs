@@ -59,6 +59,8 @@ pub(super) struct Connection {
     /// Bits of [`flag`].
     pub(super) flags: u8,
     pub(super) output: Output,
+    /// Its part of [`super::Connections::unsent_bytes`].
+    pub(super) counted_bytes: usize,
     /// Input dropped while closing.
     pub(super) drained_bytes: u64,
     /// When draining ends at the latest.
@@ -77,6 +79,7 @@ impl Connection {
             in_flight: 0,
             flags: 0,
             output: Output::default(),
+            counted_bytes: 0,
             drained_bytes: 0,
             drain_until: 0,
         }

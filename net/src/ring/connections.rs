@@ -27,6 +27,7 @@ pub struct Connections {
     /// Read once per turn.
     pub(super) now: u64,
     open_count: usize,
+    unsent_bytes: usize,
 }
 
 impl Connections {
@@ -40,6 +41,7 @@ impl Connections {
             deadlines: Deadlines::new(TICK_NS, TICK_COUNT),
             now: 0,
             open_count: 0,
+            unsent_bytes: 0,
         }
     }
 
@@ -47,6 +49,12 @@ impl Connections {
     #[must_use]
     pub fn open_count(&self) -> usize {
         self.open_count
+    }
+
+    /// Bytes appended that sockets have not taken, of all connections, as of the last time that each was settled or sent from.
+    #[must_use]
+    pub fn unsent_bytes(&self) -> usize {
+        self.unsent_bytes
     }
 
     /// The output of an open connection, to append to: it is sent with the next [`super::Driver::flush`] or turn. `None` once the
@@ -126,6 +134,7 @@ impl Connections {
 
     /// Closes the socket and frees the slot. Only with nothing in flight.
     pub(super) fn release(&mut self, slot: usize) {
+        self.unsent_bytes -= self.slots[slot].counted_bytes;
         let generation = self.slots[slot].generation.wrapping_add(1);
         self.slots[slot] = Connection { generation, ..Connection::free() };
         self.deadlines.clear(slot);
@@ -162,6 +171,14 @@ impl Connections {
             connection.flags |= flag::TOUCHED;
             self.touched.push(slot as u32);
         }
+    }
+
+    /// Brings `unsent_bytes` up to date with one connection.
+    pub(super) fn count_unsent(&mut self, slot: usize) {
+        let connection = &mut self.slots[slot];
+        let unsent_bytes = connection.output.unsent_bytes();
+        self.unsent_bytes = self.unsent_bytes - connection.counted_bytes + unsent_bytes;
+        connection.counted_bytes = unsent_bytes;
     }
 
     pub(super) fn next_deadline(&self) -> u64 {

@@ -377,6 +377,7 @@ impl Driver {
         if completion.result >= 0 {
             connection.output.taken(completion.result as usize, &mut self.connections.spare);
             let offset = connection.output.sent();
+            self.connections.count_unsent(slot);
             if phase != Phase::Dying {
                 self.connections.deadlines.clear(slot);
                 self.tell(tell, Event::Sent { id, offset });

@@ -27,6 +27,7 @@ impl Connections {
     fn settle(&mut self, slot: usize, queue: &mut Queue, bounds: &Bounds) {
         self.slots[slot].flags &= !flag::TOUCHED;
         self.settle_output(slot, queue, bounds);
+        self.count_unsent(slot);
         self.settle_input(slot, queue);
         let connection = &mut self.slots[slot];
         if connection.phase == Phase::Dying && connection.in_flight == 0 && !connection.has(flag::CLOSED) {
