@@ -5,11 +5,14 @@
 mod process;
 
 use std::net::SocketAddr;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
 use process::client::{Client, pop, push};
 use process::{Node, raise_open_files, serve};
 use socket2::{Domain, Socket, Type};
@@ -420,10 +423,30 @@ fn ten_thousand_parked_pops_cost_next_to_nothing_on_four_shards() {
     parked_pops_cost_next_to_nothing(4);
 }
 
+/// Puts this thread before all others of the machine where that is allowed, so that what it measures is the node's lateness and not
+/// its own.
+fn go_first() {
+    let thread = nix::unistd::gettid().to_string();
+    let _ = Command::new("chrt").args(["--fifo", "--pid", "10", &thread]).stderr(Stdio::null()).status();
+}
+
+/// A node of one core, pinned to the first of this thread's CPUs; the thread keeps the others, if there are any.
+fn start_apart() -> Node {
+    let here = Pid::from_raw(0);
+    let mut cpus = sched_getaffinity(here).expect("its CPUs");
+    let first = (0..CpuSet::count()).find(|cpu| cpus.is_set(*cpu).unwrap_or(false)).expect("a CPU");
+    let node = Node::start(serve(1, &["--cpus", &first.to_string(), "--pin", "on"]));
+    cpus.unset(first).expect("a CPU");
+    let _ = sched_setaffinity(here, &cpus);
+    node
+}
+
 fn a_saturated_core_keeps_its_timers_and_other_connections(shards: usize) {
     let _alone = alone();
-    let node = start(shards);
-    let span = Duration::from_secs(if std::env::var_os("MAYFLY_LONG").is_some() { 10 } else { 3 });
+    raise_open_files();
+    let node = if shards == 1 { start_apart() } else { start(shards) };
+    let is_long = std::env::var_os("MAYFLY_LONG").is_some();
+    let span = Duration::from_secs(if is_long { 10 } else { 3 });
     let is_over = AtomicBool::new(false);
     let cpu = cpu_time(node.pid());
     let (latenesses, trips) = thread::scope(|scope| {
@@ -434,6 +457,7 @@ fn a_saturated_core_keeps_its_timers_and_other_connections(shards: usize) {
             let mut client = Client::connect(node.address);
             let is_over = &is_over;
             scope.spawn(move || {
+                go_first();
                 let mut latenesses = Vec::new();
                 while !is_over.load(Relaxed) {
                     latenesses.push(lateness(&mut client, "empty", Duration::from_millis(50)));
@@ -443,6 +467,7 @@ fn a_saturated_core_keeps_its_timers_and_other_connections(shards: usize) {
         };
         let waiting: Vec<_> = (0..20).map(waits).collect();
         let mut client = Client::connect(node.address);
+        go_first();
         let started = Instant::now();
         let mut trips = Vec::new();
         while started.elapsed() < span {
@@ -460,6 +485,10 @@ fn a_saturated_core_keeps_its_timers_and_other_connections(shards: usize) {
     trips.print(&format!("saturated, {shards} shards, round trip of a push and a pop"));
     latenesses.assert_within(&[(0.5, 10_000), (0.99, 50_000)]);
     trips.assert_within(&[(0.99, 50_000)]);
+    // The design's bound, for a release build and a quiet machine.
+    if is_long {
+        latenesses.assert_within(&[(0.999, 5_000)]);
+    }
 }
 
 #[test]

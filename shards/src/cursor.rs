@@ -1,7 +1,8 @@
 //! One group's position in one ring, and its deliveries that are not settled.
 //!
 //! Invariants: `next` never goes back; a message below `next` without an entry, or with a `Settled` one, is settled for the group;
-//! entries are in order of seq and the first is not settled; `ready` holds exactly the seqs of entries awaiting redelivery;
+//! entries are in order of seq, the first is not settled, and settled ones are never many more than the others, so that one message kept
+//! on lease does not make the entries of all behind it pile up; `ready` holds exactly the seqs of entries awaiting redelivery;
 //! `leased` counts entries on lease; every lease has its end in `ends` (which may hold ends of leases that are over).
 
 use std::cmp::Reverse;
@@ -59,12 +60,14 @@ pub(crate) struct Cursor {
 #[derive(Debug, Default)]
 struct Outstanding {
     deliveries: VecDeque<Delivered>,
+    /// Entries that are settled.
+    settled_count: usize,
     ready: BTreeSet<u64>,
     ends: BinaryHeap<Reverse<(Time, u64)>>,
 }
 
-/// Ends of leases that are over are swept from the heap once they outnumber the live ones by this.
-const STALE_ENDS_SPARE: usize = 32;
+/// Ends of leases that are over, and entries that are settled, are swept once they outnumber the others by this.
+const STALE_SPARE: usize = 32;
 
 impl Cursor {
     /// At the beginning of a ring of which `seen` messages are gone.
@@ -137,9 +140,10 @@ impl Cursor {
             DeliveryState::Expired | DeliveryState::Returned => {
                 outstanding.ready.remove(&seq);
             }
-            DeliveryState::Settled => {}
+            DeliveryState::Settled => return,
         }
         outstanding.deliveries[index].state = DeliveryState::Settled;
+        outstanding.settled_count += 1;
         outstanding.trim();
     }
 
@@ -205,6 +209,7 @@ impl Outstanding {
         match find(&self.deliveries, seq) {
             Ok(index) => {
                 let before = self.deliveries[index].state;
+                self.settled_count -= usize::from(before == DeliveryState::Settled);
                 self.ready.remove(&seq);
                 self.deliveries[index] = delivered;
                 Some(before)
@@ -216,9 +221,16 @@ impl Outstanding {
         }
     }
 
+    /// Drops settled entries in front, and all of them once they are most: each is moved at most twice in its life on average.
     fn trim(&mut self) {
         while self.deliveries.front().is_some_and(|first| first.state == DeliveryState::Settled) {
             self.deliveries.pop_front();
+            self.settled_count -= 1;
+        }
+        if self.settled_count > self.deliveries.len() / 2 + STALE_SPARE {
+            self.deliveries.retain(|delivered| delivered.state != DeliveryState::Settled);
+            self.deliveries.shrink_to(2 * self.deliveries.len());
+            self.settled_count = 0;
         }
     }
 
@@ -228,11 +240,58 @@ impl Outstanding {
     }
 
     fn sweep_ends(&mut self, live: usize) {
-        if self.ends.len() <= 2 * live + STALE_ENDS_SPARE {
+        if self.ends.len() <= 2 * live + STALE_SPARE {
             return;
         }
         let mut ends = std::mem::take(&mut self.ends);
         ends.retain(|Reverse((at, seq))| self.lease_ending(*at, *seq).is_some());
         self.ends = ends;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leased(count: u64) -> Cursor {
+        let mut cursor = Cursor::new(GroupIndex(0), 0);
+        for seq in 0..count {
+            cursor.next = seq + 1;
+            cursor.lease(seq, 1, 1, Time(1_000));
+        }
+        cursor
+    }
+
+    #[test]
+    fn one_lease_does_not_keep_the_entries_of_all_behind_it() {
+        let mut cursor = leased(1);
+        for seq in 1..100_000 {
+            cursor.next = seq + 1;
+            cursor.lease(seq, 1, 1, Time(1_000 + seq));
+            cursor.settle(seq);
+        }
+        let outstanding = cursor.outstanding.as_ref().expect("one lease");
+        assert!(outstanding.deliveries.capacity() < 500 && outstanding.ends.len() < 500, "{outstanding:?}");
+        assert!(!cursor.is_settled(0) && (1..100_000).all(|seq| cursor.is_settled(seq)));
+    }
+
+    #[test]
+    fn settling_in_any_order_leaves_exactly_the_others() {
+        let mut cursor = leased(1_000);
+        for step in 0..1_000_u64 {
+            let seq = step * 7_919 % 1_000;
+            if seq % 10 != 0 {
+                cursor.settle(seq);
+                cursor.settle(seq);
+            }
+        }
+        assert!(cursor.iter().map(|delivered| delivered.seq).eq((0..1_000).step_by(10)));
+        assert_eq!(cursor.leased, 100);
+        for seq in (0..1_000).step_by(10) {
+            cursor.make_ready(seq, 1, 1, DeliveryState::Returned);
+            cursor.settle(seq);
+        }
+        assert!(cursor.iter().next().is_none() && cursor.leased == 0);
+        assert_eq!(cursor.outstanding.as_ref().map(|outstanding| (outstanding.deliveries.len(), outstanding.settled_count)), Some((0, 0)));
     }
 }

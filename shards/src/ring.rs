@@ -1,7 +1,8 @@
 //! One partition's messages, in order, and every group's cursor in it.
 //!
 //! Invariants: slots are in order of seq; the first slot holds a message; a slot without payload is a message that every group has
-//! settled, waiting for those before it; `held` and `bytes` are what the slots hold; a group without a cursor stands at the beginning.
+//! settled, waiting for those before it, and such are never many more than the others; `held` and `bytes` are what the slots hold; a group
+//! without a cursor stands at the beginning.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,6 +15,9 @@ use crate::ledger::Freed;
 use crate::payload::Payload;
 use crate::queue::GroupIndex;
 use crate::time::Time;
+
+/// Empty slots behind a message that is still held are swept once they outnumber the others by this.
+const EMPTY_SPARE: usize = 32;
 
 /// One message's place.
 #[derive(Debug)]
@@ -188,6 +192,10 @@ impl Ring {
         }
         if self.slots.is_empty() {
             self.give_memory_back();
+        } else if self.slots.len() > 2 * self.held as usize + EMPTY_SPARE {
+            // Each slot is moved at most twice in its life on average.
+            self.slots.retain(|slot| slot.payload.is_some());
+            self.slots.shrink_to(2 * self.slots.len());
         }
         Some(payload)
     }
@@ -231,7 +239,7 @@ impl Ring {
         let is_done = |slot: &Slot| slot.payload.is_some() && group_count > 0 && slot.settled_count >= group_count;
         let mut done: Vec<u64> = self.slots.iter().filter(|slot| is_done(slot)).map(|slot| slot.seq).collect();
         while let Some(seq) = done.pop() {
-            // From the last to the first: freeing one moves only those before it.
+            // Freeing one may move others.
             if let Some(index) = self.find_held(seq) {
                 freed.add_payload(self.free(index).as_ref());
             }
@@ -256,5 +264,23 @@ impl Ring {
     /// Whether any pop is parked on this partition by name.
     pub(crate) fn has_waiters(&self) -> bool {
         self.cursors.iter().any(|cursor| !cursor.waiters.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_message_does_not_keep_the_places_of_all_behind_it() {
+        let mut ring = Ring::new("p".into(), Time(0));
+        ring.append(0, Time(0), Payload::from(&b"0"[..]));
+        for seq in 1..100_000 {
+            ring.append(seq, Time(seq), Payload::from(&b"1"[..]));
+            let index = ring.find_held(seq).expect("held");
+            assert!(ring.free(index).is_some());
+        }
+        assert!(ring.slots.capacity() < 500, "{} places", ring.slots.capacity());
+        assert_eq!((ring.held, ring.bytes, ring.find_held(0)), (1, 1, Some(0)));
     }
 }

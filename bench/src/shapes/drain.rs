@@ -13,9 +13,9 @@ const BATCH: usize = 100;
 /// Queues drained one after the other; the figures are of all of them.
 const REPEATS: usize = 5;
 
-/// Drains `count` leased messages, a multiple of [`BATCH`] and at most a queue's maxLength.
+/// Drains `count` leased messages, a multiple of [`BATCH`].
 pub(super) fn run(setup: &Setup, count: usize) -> io::Result<Row> {
-    let server = setup.start(&[])?;
+    let server = setup.start(&[("QUEEN_EPHEMERAL_QUEUE_MAX_LENGTH", "100000")])?;
     let mut load = Load::connect(server.address, 1)?;
     let (mut elapsed, mut cpu) = (Duration::ZERO, Duration::ZERO);
     for repeat in 0..REPEATS {

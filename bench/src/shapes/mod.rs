@@ -31,7 +31,7 @@ pub struct Setup {
 pub type Shape = (&'static str, fn(&Setup) -> io::Result<Row>);
 
 /// Every shape, in the order of a round.
-pub const SHAPES: [Shape; 17] = [
+pub const SHAPES: [Shape; 20] = [
     ("rpc 1x1", |setup| rpc::run(setup, rpc::Rpc { caller_count: 1, responder_count: 1, is_pipelined: false, is_acked: false })),
     ("rpc 1x1 pipelined", |setup| rpc::run(setup, rpc::Rpc { caller_count: 1, responder_count: 1, is_pipelined: true, is_acked: false })),
     ("rpc 32x4", |setup| rpc::run(setup, rpc::Rpc { caller_count: 32, responder_count: 4, is_pipelined: false, is_acked: false })),
@@ -49,6 +49,9 @@ pub const SHAPES: [Shape; 17] = [
     ("drain 2500", |setup| drain::run(setup, 2_500)),
     ("drain 5000", |setup| drain::run(setup, 5_000)),
     ("drain 10000", |setup| drain::run(setup, 10_000)),
+    ("drain 20000", |setup| drain::run(setup, 20_000)),
+    ("drain 40000", |setup| drain::run(setup, 40_000)),
+    ("drain 80000", |setup| drain::run(setup, 80_000)),
 ];
 
 impl Setup {
