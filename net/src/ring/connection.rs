@@ -16,7 +16,6 @@ pub(super) mod operation {
     /// The rest belongs to no connection; the generation of an accept is the number of its listener.
     pub(in crate::ring) const ACCEPT: u8 = 16;
     pub(in crate::ring) const RING_BELL: u8 = 17;
-    pub(in crate::ring) const TIMER: u8 = 18;
     /// Completions that tell nothing.
     pub(in crate::ring) const IGNORED: u8 = 19;
 }

@@ -9,7 +9,6 @@ use super::accept::Acceptor;
 use super::connection::{Phase, flag, operation};
 use super::queue::{Completion, Queue};
 use super::sleep::Sleeper;
-use super::timer::Timer;
 use super::{ConnectionId, Connections, DRIVER_SLOT, Event, Output};
 use crate::clock::Clock;
 use crate::mesh::Waker;
@@ -110,7 +109,6 @@ pub struct Driver {
     connections: Connections,
     pub(super) queue: Queue,
     pub(super) clock: Clock,
-    pub(super) timer: Timer,
     pub(super) sleeper: Sleeper,
     acceptor: Acceptor,
     bounds: Bounds,
@@ -131,7 +129,7 @@ impl Driver {
     /// The kernel refuses the ring, or the thread has no glommio executor.
     pub fn new(listeners: Vec<OwnedFd>, config: DriverConfig) -> Result<Self, SetupError> {
         let queue = Queue::new(SUBMISSIONS, COMPLETIONS, config.buffer_count, config.buffer_bytes).map_err(SetupError::Ring)?;
-        let sleeper = Sleeper::new(&queue, config.waker, config.spin)?;
+        let sleeper = Sleeper::new(config.waker, config.spin)?;
         let bounds = Bounds {
             send_stall_ns: nanoseconds(config.send_stall),
             drain_quiet_ns: nanoseconds(config.drain_quiet),
@@ -143,7 +141,6 @@ impl Driver {
             connections: Connections::new(),
             queue,
             clock: config.clock,
-            timer: Timer::default(),
             sleeper,
             acceptor: Acceptor::new(listeners),
             bounds,
@@ -301,7 +298,6 @@ impl Driver {
                 self.bell_armed = completion.more();
                 self.tell(tell, Event::Woken);
             }
-            operation::TIMER => self.timer.fired(),
             _ => {}
         }
     }

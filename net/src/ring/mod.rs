@@ -1,6 +1,6 @@
 //! The io_uring driver of one core: bytes in, bytes out, no task, timer or buffer per connection.
 //!
-//! One ring per core, inside a glommio executor that sleeps on the ring's descriptor: multishot accept on the core's listeners,
+//! One ring per core, inside a glommio executor: multishot accept on the core's listeners,
 //! multishot receive into one set of provided buffers, sends that are queued and submitted once per turn. The caller is told what
 //! happened as [`Event`]s and acts on [`Connections`]; what a connection wants (read, pause, flush, close) is written down there and
 //! compared with what is in flight once per turn ([`Driver::flush`]).
@@ -29,7 +29,6 @@ mod queue;
 mod settle;
 mod sleep;
 pub(crate) mod syscalls;
-mod timer;
 
 pub use connections::Connections;
 pub use driver::{Driver, DriverConfig, SetupError, Turn};

@@ -9,10 +9,10 @@
 
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::time::Duration;
 
-use io_uring::types::{CancelBuilder, Fd, Timespec};
+use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 
 use super::buffers::{Buffers, GROUP};
@@ -44,8 +44,6 @@ impl Completion {
 pub(super) struct Queue {
     ring: IoUring,
     buffers: ManuallyDrop<Buffers>,
-    /// Read by the kernel when a timeout is submitted; on the heap so that moving the queue does not move it.
-    timeout: Box<Timespec>,
     /// Nothing that the kernel could still write to is left.
     quiet: bool,
 }
@@ -60,13 +58,7 @@ impl Queue {
             .setup_cqsize(completions)
             .build(submissions)?;
         let buffers = ManuallyDrop::new(Buffers::register(&ring, buffer_count, buffer_bytes)?);
-        Ok(Self { ring, buffers, timeout: Box::new(Timespec::new()), quiet: false })
-    }
-
-    /// A second descriptor of the ring, to be polled: readable while there are completions.
-    pub(super) fn descriptor(&self) -> io::Result<OwnedFd> {
-        // SAFETY: the ring's descriptor is open as long as the ring, which outlives this call.
-        unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }.try_clone_to_owned()
+        Ok(Self { ring, buffers, quiet: false })
     }
 
     /// Whether completions wait, or would after [`Queue::enter`].
@@ -94,8 +86,19 @@ impl Queue {
     pub(super) fn enter(&mut self) {
         match self.ring.submit() {
             Ok(_) => {}
-            // Interrupted, or out of memory for the moment: what was not taken stays queued for the next turn.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ENOMEM)) => {}
+            Err(error) if is_passing(&error) => {}
+            Err(error) => log::error!("io_uring_enter failed: {error}"),
+        }
+    }
+
+    /// Submits what is queued and waits for a completion, for `span` at most.
+    pub(super) fn wait(&mut self, span: Duration) {
+        let span = Timespec::from(span);
+        let arguments = SubmitArgs::new().timespec(&span);
+        match self.ring.submitter().submit_with_args(1, &arguments) {
+            Ok(_) => {}
+            // Nothing came in time, or as for `enter`.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ETIME)) || is_passing(&error) => {}
             Err(error) => log::error!("io_uring_enter failed: {error}"),
         }
     }
@@ -146,17 +149,6 @@ impl Queue {
         self.push(opcode::AsyncCancel::new(target).build().user_data(user_data));
     }
 
-    /// Starts the timer `user_data`, or moves it when `update` names the completion of the move.
-    pub(super) fn timer(&mut self, span: Duration, user_data: u64, update: Option<u64>) {
-        *self.timeout = Timespec::from(span);
-        let timeout: *const Timespec = &raw const *self.timeout;
-        let entry = match update {
-            None => opcode::Timeout::new(timeout).build().user_data(user_data),
-            Some(completion) => opcode::TimeoutUpdate::new(user_data, timeout).build().user_data(completion),
-        };
-        self.push(entry);
-    }
-
     /// Cancels everything and waits for it. `false`: the kernel may still use memory that was handed to it.
     pub(super) fn cancel_all(&mut self) -> bool {
         if !self.quiet {
@@ -175,10 +167,14 @@ impl Queue {
             self.enter();
         }
         // SAFETY: descriptors are only looked up by the kernel; the memory behind an entry is the provided buffers (kept until
-        // `cancel_all` succeeded), `self.timeout` (on the heap, freed with the queue, read at submission) or a send's bytes, for
-        // which the caller of `send` answers.
+        // `cancel_all` succeeded) or a send's bytes, for which the caller of `send` answers.
         unsafe { self.ring.submission().push(&entry) }.expect("there is room: checked above");
     }
+}
+
+/// Interrupted, or out of memory for the moment: what was not taken stays queued for the next turn.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ENOMEM))
 }
 
 impl Drop for Queue {

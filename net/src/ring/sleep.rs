@@ -1,8 +1,11 @@
-//! How a core waits: polls for a while when that paid lately, then sleeps on the ring's descriptor; and how it lets glommio breathe.
+//! How a core waits: polls for a while when that paid lately, then sleeps in its own ring; and how it lets the executor breathe.
 //!
-//! The order before sleeping is: submit everything, arm the timer, say "asleep" to the mesh, look once more, wait. A completion
-//! makes the descriptor readable, which is a level and not an edge, so one that comes after the last look is not lost; a mail that
-//! comes after it finds the core asleep and rings the bell, which is a completion (see [`crate::mesh`]).
+//! The order before sleeping is: submit everything, say "asleep" to the mesh, look once more, wait. The kernel's wait returns at once
+//! when a completion is there, so one that comes after the last look is not lost; a mail that comes after it finds the core asleep and
+//! rings the bell, which is a completion (see [`crate::mesh`]).
+//!
+//! It sleeps in its own ring and not in the executor's, on this one's descriptor, which would be two wake-ups instead of one. So the
+//! executor's other tasks run in breaths: every millisecond of work, every 100 ms of sleep.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -11,14 +14,15 @@ use std::time::Duration;
 use glommio::io::PollableFd;
 
 use super::driver::{Driver, SetupError};
-use super::queue::Queue;
 use super::syscalls::eventfd;
 use crate::mesh::Waker;
 
-/// Longest work without giving the executor's reactor a turn.
-const BREATH_NS: u64 = 500_000;
+/// Longest work without giving the executor a turn. Nothing that a request waits for needs one.
+const BREATH_NS: u64 = 1_000_000;
 /// How late the executor may at worst find a task that it has overlooked; see [`heartbeat`].
 const HEARTBEAT: Duration = Duration::from_millis(100);
+/// Longest sleep in the ring, so that the executor's other tasks wait no longer than this while the core is idle.
+const SLEEP_NS_MAX: u64 = 100_000_000;
 /// Looks between two readings of the clock while polling.
 const LOOKS: usize = 16;
 /// Credit for polling: how many fruitless rounds until it is off.
@@ -27,7 +31,6 @@ const CREDIT_MAX: u32 = 8;
 const WAKE_UP_NS: u64 = 30_000;
 
 pub(super) struct Sleeper {
-    ring: PollableFd<OwnedFd>,
     /// Readable at all times: waiting for it is a round through the reactor.
     always: PollableFd<OwnedFd>,
     _heartbeat: glommio::Task<()>,
@@ -35,19 +38,20 @@ pub(super) struct Sleeper {
     spin_ns: u64,
     credit: u32,
     breathed_at: u64,
+    woke_at: u64,
 }
 
 impl Sleeper {
-    pub(super) fn new(queue: &Queue, waker: Arc<Waker>, spin: Duration) -> Result<Self, SetupError> {
+    pub(super) fn new(waker: Arc<Waker>, spin: Duration) -> Result<Self, SetupError> {
         let watch = |fd: OwnedFd| PollableFd::new(fd).map_err(|error| SetupError::Watch(error.to_string()));
         Ok(Self {
-            ring: watch(queue.descriptor().map_err(SetupError::Ring)?)?,
             always: watch(eventfd(1).map_err(SetupError::Ring)?)?,
             _heartbeat: glommio::spawn_local(heartbeat()),
             waker,
             spin_ns: u64::try_from(spin.as_nanos()).unwrap_or(u64::MAX),
             credit: 0,
             breathed_at: 0,
+            woke_at: 0,
         })
     }
 
@@ -74,37 +78,38 @@ impl Driver {
         let now = self.clock.now_ns();
         let deadline = until.unwrap_or(u64::MAX).min(self.next_deadline());
         if self.has_work() || deadline <= now || has_mail() || self.spin(now, deadline, &has_mail) {
-            self.breathe().await;
-            return;
+            return self.breathe().await;
         }
-        if deadline != u64::MAX {
-            self.timer.arm(deadline, now, &mut self.queue);
-            self.queue.enter();
+        if now.saturating_sub(self.sleeper.breathed_at) >= SLEEP_NS_MAX {
+            return self.take_breath().await;
         }
         self.sleeper.waker.fall_asleep();
         if !self.queue.ready() && !has_mail() {
-            self.wait(now).await;
+            self.wait(now, deadline);
         }
         self.sleeper.waker.awake();
     }
 
-    /// Lets the executor run its reactor, timers and other tasks, if the last time was 500 µs ago or more.
+    /// Lets the executor run its reactor, timers and other tasks, if the core has worked for a millisecond since it last did, or slept.
     pub async fn breathe(&mut self) {
-        let now = self.clock.now_ns();
-        if now.saturating_sub(self.sleeper.breathed_at) >= BREATH_NS {
-            if let Err(error) = self.sleeper.always.readable().await {
-                log::error!("the executor refused a breath: {error}");
-            }
-            self.sleeper.breathed_at = self.clock.now_ns();
+        let rested_at = self.sleeper.breathed_at.max(self.sleeper.woke_at);
+        if self.clock.now_ns().saturating_sub(rested_at) >= BREATH_NS {
+            self.take_breath().await;
         }
     }
 
-    async fn wait(&mut self, since: u64) {
-        if let Err(error) = self.sleeper.ring.readable().await {
-            log::error!("the executor refused to wait for the ring: {error}");
+    async fn take_breath(&mut self) {
+        if let Err(error) = self.sleeper.always.readable().await {
+            log::error!("the executor refused a breath: {error}");
         }
+        self.sleeper.breathed_at = self.clock.now_ns();
+    }
+
+    fn wait(&mut self, since: u64, deadline: u64) {
         let now = self.clock.now_ns();
-        self.sleeper.breathed_at = now;
+        self.queue.wait(Duration::from_nanos(deadline.saturating_sub(now).min(SLEEP_NS_MAX)));
+        let now = self.clock.now_ns();
+        self.sleeper.woke_at = now;
         // Polling would have found this: worth another try.
         if now - since < self.sleeper.spin_ns.saturating_add(WAKE_UP_NS) {
             self.sleeper.credit = (self.sleeper.credit + 1).min(CREDIT_MAX);
