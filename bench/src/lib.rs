@@ -15,9 +15,10 @@ pub mod fleet;
 pub mod load;
 pub mod meter;
 pub mod peer;
-
+pub mod plot;
 pub mod report;
 pub mod request;
 pub mod server;
 pub mod shapes;
+pub mod verdict;
 

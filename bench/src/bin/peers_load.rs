@@ -23,8 +23,8 @@ fn main() -> io::Result<()> {
     };
     let is_pinned = pinned == "yes";
     let setup = Setup {
-        programs: PathBuf::from(programs),
-        scratch: PathBuf::from(scratch),
+        programs: PathBuf::from(programs).canonicalize()?,
+        scratch: PathBuf::from(scratch).canonicalize()?,
         server_cpu: is_pinned.then_some(0),
         span: Duration::from_secs_f64(number(seconds)?),
     };

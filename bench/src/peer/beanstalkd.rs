@@ -80,13 +80,10 @@ impl Session for Tubes {
             Role::Parked => self.watch("parked", out),
             Role::Inboxes { .. } => {}
         }
-        let reserve_count = match self.role {
-            Role::Responder | Role::Parked => 1,
-            // As many ahead as come at once; the server reads the next when it has answered one.
-            Role::Consumer { stream, .. } => stream.batch,
-            _ => 0,
-        };
-        out.extend_from_slice("reserve\r\n".repeat(reserve_count).as_bytes());
+        // One at a time: it answers nothing behind a reserve that waits, a delete neither.
+        if matches!(self.role, Role::Responder | Role::Parked | Role::Consumer { .. }) {
+            out.extend_from_slice(b"reserve\r\n");
+        }
         matches!(self.role, Role::Producer(_) | Role::Inboxes { .. })
     }
 

@@ -22,15 +22,13 @@ pub struct Place<'a> {
 
 impl Place<'_> {
     fn command(&self, program: &str) -> Command {
-        let program = self.programs.join(program);
-        let mut command = match self.cpu {
-            Some(cpu) => {
-                let mut command = Command::new("taskset");
-                command.args(["-c", &cpu.to_string()]).arg(program);
-                command
-            }
-            None => Command::new(program),
-        };
+        // It ends with the load, however that ends.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL"]);
+        if let Some(cpu) = self.cpu {
+            command.args(["taskset", "-c", &cpu.to_string()]);
+        }
+        command.arg(self.programs.join(program));
         command.current_dir(self.scratch).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command
     }
