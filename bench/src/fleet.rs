@@ -56,7 +56,7 @@ impl Fleet {
         }
         let mut end = Instant::now() + if due_count > 0 { PATIENCE } else { SETTLING };
         while Instant::now() < end {
-            let flow = self.run(end, false, |_| {}, |_, event, _| {
+            let flow = self.run(end, |_, event, _| {
                 due_count -= usize::from(event == Event::Ready);
                 if event == Event::Ready && due_count == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             })?;
@@ -76,16 +76,35 @@ impl Fleet {
         self.load.flush(slot)
     }
 
-    /// Runs until `end`, or until `happened` breaks. Both closures push the connections that start an operation: `turn` before each wait,
-    /// `happened` with each event but those that mean nothing. `is_busy` polls instead of waiting, so that `turn` keeps time.
+    /// Runs until `end`, or until `happened` breaks; what happened may start operations, by pushing the numbers of connections.
     ///
     /// # Errors
-    /// A connection broke, the server lacks something ([`ErrorKind::Unsupported`]), or said what does not belong in a measurement.
+    /// As [`Fleet::run_paced`].
     pub fn run(
         &mut self,
         end: Instant,
-        is_busy: bool,
-        mut turn: impl FnMut(&mut Vec<usize>),
+        happened: impl FnMut(usize, Event, &mut Vec<usize>) -> ControlFlow<()>,
+    ) -> io::Result<ControlFlow<()>> {
+        self.run_inner(end, None::<fn(&mut Vec<usize>)>, happened)
+    }
+
+    /// Runs like [`Fleet::run`] and calls `turn` all the time, which may start operations too: polls instead of waiting, so as to keep time.
+    ///
+    /// # Errors
+    /// A connection broke, the server lacks something ([`ErrorKind::Unsupported`]), or said what does not belong in a measurement.
+    pub fn run_paced(
+        &mut self,
+        end: Instant,
+        turn: impl FnMut(&mut Vec<usize>),
+        happened: impl FnMut(usize, Event, &mut Vec<usize>) -> ControlFlow<()>,
+    ) -> io::Result<ControlFlow<()>> {
+        self.run_inner(end, Some(turn), happened)
+    }
+
+    fn run_inner(
+        &mut self,
+        end: Instant,
+        mut turn: Option<impl FnMut(&mut Vec<usize>)>,
         mut happened: impl FnMut(usize, Event, &mut Vec<usize>) -> ControlFlow<()>,
     ) -> io::Result<ControlFlow<()>> {
         loop {
@@ -93,10 +112,13 @@ impl Fleet {
             if now >= end {
                 return Ok(ControlFlow::Continue(()));
             }
-            turn(&mut self.starts);
-            self.start_all(None)?;
-            let left_ms = (end - now).as_millis().clamp(1, 20) as u16;
-            for slot in self.load.wait(if is_busy { 0 } else { left_ms })? {
+            let mut wait_ms = (end - now).as_millis().clamp(1, 20) as u16;
+            if let Some(turn) = &mut turn {
+                turn(&mut self.starts);
+                self.start_all(None)?;
+                wait_ms = 0;
+            }
+            for slot in self.load.wait(wait_ms)? {
                 if self.receive(slot, &mut happened)?.is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
@@ -154,7 +176,7 @@ impl Fleet {
         let mut run = |span: Duration| {
             let (mut meter, watch) = (Meter::new(), Watch::start(server));
             // It ends with the time: nothing in it breaks.
-            let _ = self.run(Instant::now() + span, false, |_| {}, |slot, event, starts| {
+            let _ = self.run(Instant::now() + span, |slot, event, starts| {
                 happened(&mut meter, slot, event, starts);
                 ControlFlow::Continue(())
             })?;

@@ -21,4 +21,3 @@ pub mod request;
 pub mod server;
 pub mod shapes;
 pub mod verdict;
-

@@ -157,7 +157,7 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     let upper = *values.get(middle)?;
-    Some(if values.len() % 2 == 0 { f64::midpoint(values[middle - 1], upper) } else { upper })
+    Some(if values.len().is_multiple_of(2) { f64::midpoint(values[middle - 1], upper) } else { upper })
 }
 
 /// Columns of a table where a shape has them: the figure's name and its title. The first one that is there is compared.

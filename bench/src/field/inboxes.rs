@@ -33,7 +33,7 @@ pub(super) fn run(run: &Run<'_>, count: usize) -> io::Result<Option<Vec<Figure>>
             fleet.start(slot)?;
         }
         let (mut started_count, mut done_count) = (CONNECTION_COUNT, 0);
-        let flow = fleet.run(Instant::now() + PATIENCE, false, |_| {}, |slot, event, starts| {
+        let flow = fleet.run(Instant::now() + PATIENCE, |slot, event, starts| {
             if let Event::Done(_) = event {
                 meter.done(asked_at[slot], 1);
                 asked_at[slot] = Instant::now();

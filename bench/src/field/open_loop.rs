@@ -60,7 +60,7 @@ pub(super) fn run(run: &Run<'_>, caller_count: usize, responder_count: usize, ra
     for span in [run.setup.span / 4, run.setup.span] {
         let (mut meter, watch) = (Meter::new(), Watch::start(&server));
         let turn = |starts: &mut Vec<usize>| schedule.borrow_mut().turn(Instant::now(), starts);
-        let _ = fleet.run(Instant::now() + span, true, turn, |slot, event, starts| {
+        let _ = fleet.run_paced(Instant::now() + span, turn, |slot, event, starts| {
             if let Event::Done(_) = event {
                 let (mut schedule, now) = (schedule.borrow_mut(), Instant::now());
                 if let Some(due_at) = schedule.done(slot) {

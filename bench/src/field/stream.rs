@@ -13,7 +13,8 @@ pub(super) fn run(run: &Run<'_>, count: usize, batch: usize, payload_bytes: usiz
     let group_count = if flow == Flow::FanOut { GROUP_COUNT } else { 1 };
     let stream = |channel| Stream { channel, batch, payload_bytes, flow };
     let producers = (0..count).map(|channel| Role::Producer(stream(channel)));
-    let consumers = (0..count * group_count).map(|index| Role::Consumer { stream: stream(index / group_count), group: index % group_count });
+    let consumers =
+        (0..count * group_count).map(|index| Role::Consumer { stream: stream(index / group_count), group: index % group_count });
     let Some((server, mut fleet)) = run.open(producers.chain(consumers))? else { return Ok(None) };
     let whole = batch * group_count;
     let (mut asked_at, mut due_count) = (vec![Instant::now(); count], vec![whole; count]);

@@ -29,7 +29,7 @@ pub(super) fn run(run: &Run<'_>, pause: Option<Duration>) -> io::Result<Option<V
             }
             let asked_at = Instant::now();
             fleet.start(0)?;
-            let flow = fleet.run(asked_at + PATIENCE, false, |_| {}, |_, event, _| match event {
+            let flow = fleet.run(asked_at + PATIENCE, |_, event, _| match event {
                 Event::Done(_) => ControlFlow::Break(()),
                 _ => ControlFlow::Continue(()),
             })?;

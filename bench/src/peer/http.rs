@@ -224,7 +224,8 @@ mod tests {
 
     #[test]
     fn a_plain_call_is_a_push_and_a_pop() {
-        let input = answer("201 Created", "{\"pushed\":1}") + &answer("200 OK", &format!("{{\"queue\":\"q\",\"messages\":[{}]}}", message(1, "")));
+        let input =
+            answer("201 Created", "{\"pushed\":1}") + &answer("200 OK", &format!("{{\"queue\":\"q\",\"messages\":[{}]}}", message(1, "")));
         let (events, out) = events_however_split(|| plain(Role::Caller { index: 3 }).expect("a session"), input.as_bytes());
         assert_eq!(events, [Event::Nothing, Event::Done(1)]);
         assert_eq!(out, "");
@@ -249,7 +250,8 @@ mod tests {
         let (events, out) = events_however_split(|| call(Role::Responder).expect("a session"), answer("200 OK", &body).as_bytes());
         assert_eq!(events, [Event::Nothing]);
         let reply = |id, inbox| format!("{{\"id\":\"e:1:Default:{id}\",\"replyTo\":\"{inbox}\",\"payload\":{}}}", payload(64));
-        let replies = format!("\"replies\":[{},{}],\"next\":{{\"batch\":64,\"wait\":true,\"autoAck\":true}}", reply(1, "r:a"), reply(2, "r:b"));
+        let replies =
+            format!("\"replies\":[{},{}],\"next\":{{\"batch\":64,\"wait\":true,\"autoAck\":true}}", reply(1, "r:a"), reply(2, "r:b"));
         assert!(out.contains(&replies), "{out}");
     }
 

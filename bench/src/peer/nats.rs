@@ -113,7 +113,8 @@ mod tests {
 
     #[test]
     fn a_responder_replies_to_each_message_of_a_read() {
-        let text = "INFO {\"server_id\":\"x\"}\r\nPONG\r\nMSG requests 1 _INBOX.3.7 4\r\na\r\nb\r\nPING\r\nMSG requests 1 _INBOX.4.8 0\r\n\r\n";
+        let text =
+            "INFO {\"server_id\":\"x\"}\r\nPONG\r\nMSG requests 1 _INBOX.3.7 4\r\na\r\nb\r\nPING\r\nMSG requests 1 _INBOX.4.8 0\r\n\r\n";
         let (events, out) = events_however_split(|| session(Role::Responder).expect("a session"), text.as_bytes());
         assert_eq!(events, [Event::Nothing, Event::Ready, Event::Nothing, Event::Nothing, Event::Nothing]);
         let body = payload(64);

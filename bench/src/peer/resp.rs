@@ -106,7 +106,10 @@ mod tests {
         assert!((0..whole).all(|length| Reader::answer(&input[..length]).is_none()));
         let (mut reader, length) = Reader::answer(input).expect("whole");
         assert_eq!((length, reader.array(), reader.text(), reader.array()), (whole, Some(3), Some("key"), Some(2)));
-        assert_eq!((reader.next(), reader.next(), reader.next()), (Some(Value::Integer(-7)), Some(Value::Bulk(None)), Some(Value::Array(None))));
+        assert_eq!(
+            (reader.next(), reader.next(), reader.next()),
+            (Some(Value::Integer(-7)), Some(Value::Bulk(None)), Some(Value::Array(None)))
+        );
         assert_eq!((reader.next(), reader.next()), (Some(Value::Simple("OK")), None));
     }
 
