@@ -31,7 +31,9 @@ pub fn svg(runs: &Runs, caption: &str) -> Option<String> {
     let rows: Vec<usize> = panels.chunks(2).map(|pair| pair.iter().map(Panel::height).max().unwrap_or(0)).collect();
     let (width, height) = (2 * PANEL_WIDTH + 20, rows.iter().sum::<usize>() + 40);
     let mut text = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"{width}\" height=\"{height}\" fill=\"#ffffff\"/>\n"
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" \
+         font-family=\"sans-serif\" font-size=\"12\">\n\
+         <rect width=\"{width}\" height=\"{height}\" fill=\"#ffffff\"/>\n"
     );
     let mut top = 0;
     for (pair, row_height) in panels.chunks(2).zip(&rows) {

@@ -248,7 +248,8 @@ mod tests {
 
     fn line(shape: &str, peer: &str, round: u64, rate: f64, p50: f64) -> String {
         format!(
-            "{{\"date\":\"d\",\"machine\":\"m\",\"version\":\"v\",\"pinned\":true,\"round\":{round},\"shape\":\"{shape}\",\"parameters\":\"{peer}\",\"rate_per_s\":{rate},\"p50_us\":{p50},\"p999_us\":100.0}}\n"
+            "{{\"date\":\"d\",\"machine\":\"m\",\"version\":\"v\",\"pinned\":true,\"round\":{round},\
+             \"shape\":\"{shape}\",\"parameters\":\"{peer}\",\"rate_per_s\":{rate},\"p50_us\":{p50},\"p999_us\":100.0}}\n"
         )
     }
 

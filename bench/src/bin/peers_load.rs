@@ -78,7 +78,8 @@ fn context(round: u32, is_pinned: bool, span: Duration, peer: &Peer) -> io::Resu
     let version = variable(&format!("VERSION_{}", peer.program.replace('-', "_").to_uppercase()));
     let (date, machine, seconds) = (variable("DATE"), variable("MACHINE"), span.as_secs_f64());
     Ok(format!(
-        "\"date\":\"{date}\",\"machine\":\"{machine}\",\"version\":\"{version}\",\"pinned\":{is_pinned},\"seconds\":{seconds},\"round\":{round},\"loadavg\":{load}"
+        "\"date\":\"{date}\",\"machine\":\"{machine}\",\"version\":\"{version}\",\"pinned\":{is_pinned},\
+         \"seconds\":{seconds},\"round\":{round},\"loadavg\":{load}"
     ))
 }
 
