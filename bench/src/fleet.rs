@@ -192,6 +192,7 @@ impl Fleet {
 pub struct Watch {
     started_at: Instant,
     server_cpu: Duration,
+    server_waited: Option<Duration>,
     load_cpu: Duration,
 }
 
@@ -199,7 +200,8 @@ impl Watch {
     /// Begins now.
     #[must_use]
     pub fn start(server: &Server) -> Self {
-        Self { started_at: Instant::now(), server_cpu: server.cpu_time(), load_cpu: own_cpu_time() }
+        let server_waited = server.waited_time();
+        Self { started_at: Instant::now(), server_cpu: server.cpu_time(), server_waited, load_cpu: own_cpu_time() }
     }
 
     /// What `meter` counted since, and what it cost.
@@ -208,6 +210,11 @@ impl Watch {
         let elapsed = self.started_at.elapsed();
         let load_cpu = own_cpu_time().saturating_sub(self.load_cpu);
         let mut figures = meter.figures(elapsed, server.cpu_time().saturating_sub(self.server_cpu));
+        if let (Some(before), Some(after)) = (self.server_waited, server.waited_time()) {
+            let waited = after.saturating_sub(before);
+            // Far from 0 for a server of one thread: something else ran on its CPU.
+            figures.push(("server_waited_percent", waited.as_secs_f64() * 100.0 / elapsed.as_secs_f64()));
+        }
         // Near 100, the load is what limits.
         figures.push(("load_cpu_percent", load_cpu.as_secs_f64() * 100.0 / elapsed.as_secs_f64()));
         figures

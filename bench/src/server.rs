@@ -47,14 +47,21 @@ impl Server {
     /// CPU time of the process: of its threads by the scheduler's nanoseconds, else by the clock ticks of `stat` (10 ms each).
     #[must_use]
     pub fn cpu_time(&self) -> Duration {
-        self.scheduled().unwrap_or_else(|| self.ticked())
+        self.scheduled(0).unwrap_or_else(|| self.ticked())
     }
 
-    fn scheduled(&self) -> Option<Duration> {
+    /// Time in which its threads could have run and another had the CPU: other work, or each other. None: the kernel does not count it.
+    #[must_use]
+    pub fn waited_time(&self) -> Option<Duration> {
+        self.scheduled(1)
+    }
+
+    /// A field of the scheduler's statistics, over all threads.
+    fn scheduled(&self, field: usize) -> Option<Duration> {
         let mut total_ns = 0;
         for task in std::fs::read_dir(format!("/proc/{}/task", self.child.id())).ok()? {
             let line = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
-            total_ns += line.split(' ').next()?.parse::<u64>().ok()?;
+            total_ns += line.split(' ').nth(field)?.parse::<u64>().ok()?;
         }
         (total_ns > 0).then(|| Duration::from_nanos(total_ns))
     }

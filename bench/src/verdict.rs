@@ -161,7 +161,7 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 }
 
 /// Columns of a table where a shape has them: the figure's name and its title. The first one that is there is compared.
-const COLUMNS: [(&str, &str); 13] = [
+const COLUMNS: [(&str, &str); 14] = [
     ("parked_bytes", "RSS per parked connection, bytes"),
     ("connected_bytes", "connected only"),
     ("idle_cpu_percent", "idle CPU %"),
@@ -170,6 +170,7 @@ const COLUMNS: [(&str, &str); 13] = [
     ("p99_us", "p99 µs"),
     ("p999_us", "p99.9 µs"),
     ("server_cpu_us", "server CPU µs/op"),
+    ("server_waited_percent", "server waited for its CPU, %"),
     ("load_cpu_percent", "load CPU %"),
     ("refused", "refused"),
     ("late_count", "late"),

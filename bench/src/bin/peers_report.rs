@@ -33,4 +33,4 @@ const ABOUT: &str = "Every payload has 64 bytes (1024 where a shape says so) bes
     mayfly is plain push and pop with both in one write; mayfly-call is `call` and `reply` with `next`, autoAck; mayfly-call-leased the same\n\
     with a lease that the reply acks. relay and echo are raw limits, no brokers. An operation is a call, or a message delivered (and acked,\n\
     where leased); in a fan-out each of the 8 deliveries counts. A ratio is the median over rounds of two figures of the same round.\n\
-    Where the load CPU is near 100 %, the load is what limits.";
+    Where the load CPU is near 100 %, the load is what limits; where a server of one thread waited for its CPU, other work disturbed it.";
