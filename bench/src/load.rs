@@ -1,5 +1,5 @@
-//! A closed loop over many connections: one thread, non-blocking sockets, level-triggered epoll. A connection sends when something was
-//! answered to it, or when it is told to.
+//! Many connections in one thread: non-blocking sockets, level-triggered epoll. What the bytes mean is the caller's affair: [`Load::run`]
+//! frames the broker's HTTP, a [`crate::fleet::Fleet`] whatever its sessions speak.
 //!
 //! Invariant: a connection watches for room to write exactly while bytes are left unsent.
 
@@ -54,7 +54,7 @@ impl Load {
     /// The connection broke.
     pub fn send(&mut self, slot: usize, write: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
         write(&mut self.connections[slot].unsent);
-        self.connections[slot].flush(&self.epoll, slot)
+        self.flush(slot)
     }
 
     /// Runs until `end`, or until `answered` breaks. It gets each answer with its connection's number, and appends what is sent next there.
@@ -66,17 +66,17 @@ impl Load {
         end: Instant,
         mut answered: impl FnMut(usize, Answer<'_>, &mut Vec<u8>) -> ControlFlow<()>,
     ) -> io::Result<ControlFlow<()>> {
-        let mut events = [EpollEvent::empty(); 256];
         while Instant::now() < end {
-            let count = match self.epoll.wait(&mut events, EpollTimeout::from(20_u16)) {
-                Err(nix::errno::Errno::EINTR) => continue,
-                count => count?,
-            };
-            for event in &events[..count] {
-                let slot = event.data() as usize;
-                let connection = &mut self.connections[slot];
-                let flow = connection.receive(&mut self.input, |answer, next| answered(slot, answer, next))?;
-                connection.flush(&self.epoll, slot)?;
+            for slot in self.wait(20)? {
+                let mut flow = ControlFlow::Continue(());
+                self.receive(slot, |rest, next| {
+                    let (answer, length) = Answer::parse(rest)?;
+                    if answered(slot, answer, next).is_break() {
+                        flow = ControlFlow::Break(());
+                    }
+                    Some(length)
+                })?;
+                self.flush(slot)?;
                 if flow.is_break() {
                     return Ok(flow);
                 }
@@ -98,37 +98,67 @@ impl Load {
         })?;
         if flow.is_break() { Ok(body) } else { Err(ErrorKind::TimedOut.into()) }
     }
+
+    /// Waits at most `timeout_ms` (0: not at all) for connections with input or room, and takes their numbers.
+    /// Those not handled are found again by the next wait.
+    ///
+    /// # Errors
+    /// The wait failed.
+    pub fn wait(&mut self, timeout_ms: u16) -> io::Result<impl Iterator<Item = usize> + use<>> {
+        let mut events = [EpollEvent::empty(); 256];
+        let count = match self.epoll.wait(&mut events, EpollTimeout::from(timeout_ms)) {
+            Err(nix::errno::Errno::EINTR) => 0,
+            count => count?,
+        };
+        Ok(events.into_iter().take(count).map(|event| event.data() as usize))
+    }
+
+    /// Reads once from a connection. `take` gets what is there and the bytes to send next, and tells how much it took: None waits for more.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub fn receive(&mut self, slot: usize, take: impl FnMut(&[u8], &mut Vec<u8>) -> Option<usize>) -> io::Result<()> {
+        self.connections[slot].receive(&mut self.input, take)
+    }
+
+    /// The bytes a connection sends with its next flush.
+    pub fn unsent(&mut self, slot: usize) -> &mut Vec<u8> {
+        &mut self.connections[slot].unsent
+    }
+
+    /// Writes what a connection has to send, as far as there is room.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub fn flush(&mut self, slot: usize) -> io::Result<()> {
+        self.connections[slot].flush(&self.epoll, slot)
+    }
 }
 
 impl Connection {
-    /// Reads once and hands out every whole answer.
-    fn receive(
-        &mut self,
-        input: &mut [u8],
-        mut answered: impl FnMut(Answer<'_>, &mut Vec<u8>) -> ControlFlow<()>,
-    ) -> io::Result<ControlFlow<()>> {
+    fn receive(&mut self, input: &mut [u8], mut take: impl FnMut(&[u8], &mut Vec<u8>) -> Option<usize>) -> io::Result<()> {
         let length = match self.stream.read(input) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Ok(length) => length,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(ControlFlow::Continue(())),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
             Err(error) => return Err(error),
         };
-        let joined = !self.received.is_empty();
-        if joined {
+        let is_joined = !self.received.is_empty();
+        if is_joined {
             self.received.extend_from_slice(&input[..length]);
         }
-        let mut rest = if joined { &self.received[..] } else { &input[..length] };
-        let mut flow = ControlFlow::Continue(());
-        while let Some((answer, length)) = Answer::parse(rest) {
-            rest = &rest[length..];
-            if answered(answer, &mut self.unsent).is_break() {
-                flow = ControlFlow::Break(());
-            }
+        let whole = if is_joined { &self.received[..] } else { &input[..length] };
+        let mut taken = 0;
+        while taken < whole.len() {
+            let Some(length) = take(&whole[taken..], &mut self.unsent) else { break };
+            taken += length;
         }
-        if joined || !rest.is_empty() {
-            self.received = rest.to_vec();
+        if is_joined {
+            drop(self.received.drain(..taken));
+        } else {
+            self.received.extend_from_slice(&input[taken..length]);
         }
-        Ok(flow)
+        Ok(())
     }
 
     fn flush(&mut self, epoll: &Epoll, slot: usize) -> io::Result<()> {

@@ -21,7 +21,13 @@ pub struct Meter {
 }
 
 impl Meter {
-    fn new() -> Self {
+    /// Nothing counted.
+    ///
+    /// # Panics
+    /// Never: the bounds are in order.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "a meter starts with a run; there is no default one")]
+    pub fn new() -> Self {
         let latencies = Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("bounds in order");
         Self { latencies, operation_count: 0, refused_count: 0 }
     }
@@ -32,12 +38,25 @@ impl Meter {
         self.operation_count += count as u64;
     }
 
+    /// Counts one operation that took so long.
+    pub fn took(&mut self, latency: Duration) {
+        self.latencies.saturating_record(latency.as_nanos() as u64);
+        self.operation_count += 1;
+    }
+
+    /// Counts a latency that is of no whole operation: of one that was not done when the run ended.
+    pub fn waited(&mut self, latency: Duration) {
+        self.latencies.saturating_record(latency.as_nanos() as u64);
+    }
+
     /// Counts a refusal.
     pub fn refused(&mut self) {
         self.refused_count += 1;
     }
 
-    fn figures(&self, elapsed: Duration, cpu: Duration) -> Vec<Figure> {
+    /// What was counted in `elapsed`, and what it cost the server.
+    #[must_use]
+    pub fn figures(&self, elapsed: Duration, cpu: Duration) -> Vec<Figure> {
         let quantile = |quantile| self.latencies.value_at_quantile(quantile) as f64 / 1e3;
         vec![
             ("rate_per_s", self.operation_count as f64 / elapsed.as_secs_f64()),

@@ -72,7 +72,7 @@ fn is_same(one: &Row, other: &Row) -> bool {
 }
 
 /// Three digits that count.
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".into(),
         small if small < 10.0 => format!("{value:.2}"),

@@ -1,4 +1,4 @@
-//! A node under test: one shard on one CPU, started for one shape and ended with it.
+//! A server under test, started for one shape and ended with it: a node of one shard on one CPU, or any command.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-/// A running node. Dropping it ends the process.
+/// A running server. Dropping it ends the process.
 #[derive(Debug)]
 pub struct Server {
     child: Child,
@@ -20,16 +20,21 @@ impl Server {
     /// # Errors
     /// It does not start, or takes none within 5 s.
     pub fn start(program: &Path, cpu: usize, environment: &[(&str, &str)]) -> io::Result<Self> {
-        // The port is free until the node takes it, unless another process is quicker: then the node says so and the bench ends.
-        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        let child = Command::new("taskset")
-            .args(["-c", &cpu.to_string()])
-            .arg(program)
-            .args(["serve", "--shards", "1", "--pin", "on", "--log", "warn", "--listen", &address.to_string()])
-            .envs(environment.iter().copied())
-            .spawn()?;
-        let mut server = Self { child, address };
-        let end = Instant::now() + Duration::from_secs(5);
+        let address = free_address()?;
+        let mut command = Command::new("taskset");
+        command.args(["-c", &cpu.to_string()]).arg(program);
+        command.args(["serve", "--shards", "1", "--pin", "on", "--log", "warn", "--listen", &address.to_string()]);
+        command.envs(environment.iter().copied());
+        Self::launch(command, address, Duration::from_secs(5))
+    }
+
+    /// Runs `command`, which serves at `address`, and waits until it takes connections.
+    ///
+    /// # Errors
+    /// It does not start, or takes none within `patience`.
+    pub fn launch(mut command: Command, address: SocketAddr, patience: Duration) -> io::Result<Self> {
+        let mut server = Self { child: command.spawn()?, address };
+        let end = Instant::now() + patience;
         while TcpStream::connect(address).is_err() {
             if Instant::now() > end || server.child.try_wait()?.is_some() {
                 return Err(io::Error::other("the server did not start"));
@@ -42,14 +47,21 @@ impl Server {
     /// CPU time of the process: of its threads by the scheduler's nanoseconds, else by the clock ticks of `stat` (10 ms each).
     #[must_use]
     pub fn cpu_time(&self) -> Duration {
-        self.scheduled().unwrap_or_else(|| self.ticked())
+        self.scheduled(0).unwrap_or_else(|| self.ticked())
     }
 
-    fn scheduled(&self) -> Option<Duration> {
+    /// Time in which its threads could have run and another had the CPU: other work, or each other. None: the kernel does not count it.
+    #[must_use]
+    pub fn waited_time(&self) -> Option<Duration> {
+        self.scheduled(1)
+    }
+
+    /// A field of the scheduler's statistics, over all threads.
+    fn scheduled(&self, field: usize) -> Option<Duration> {
         let mut total_ns = 0;
         for task in std::fs::read_dir(format!("/proc/{}/task", self.child.id())).ok()? {
             let line = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
-            total_ns += line.split(' ').next()?.parse::<u64>().ok()?;
+            total_ns += line.split(' ').nth(field)?.parse::<u64>().ok()?;
         }
         (total_ns > 0).then(|| Duration::from_nanos(total_ns))
     }
@@ -68,6 +80,14 @@ impl Server {
         let line = rollup.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap_or("");
         line.trim().trim_end_matches(" kB").parse::<u64>().map_or(0, |kib| kib * 1024)
     }
+}
+
+/// A loopback port that is free now, and until the server takes it, unless another process is quicker: then the server says so and ends.
+///
+/// # Errors
+/// There is none.
+pub fn free_address() -> io::Result<SocketAddr> {
+    TcpListener::bind("127.0.0.1:0")?.local_addr()
 }
 
 impl Drop for Server {

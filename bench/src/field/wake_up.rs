@@ -1,0 +1,44 @@
+//! One message to a consumer that waits, from the producer's write to the consumer's read: after a pause in which both sides fall asleep,
+//! or as soon as the one before was read.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use super::Run;
+use crate::fleet::Watch;
+use crate::meter::Meter;
+use crate::peer::{Event, Flow, Role, Stream};
+use crate::report::Figure;
+
+/// Longest that a message may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Measures deliveries.
+pub(super) fn run(run: &Run<'_>, pause: Option<Duration>) -> io::Result<Option<Vec<Figure>>> {
+    let stream = Stream { channel: 0, batch: 1, payload_bytes: 64, flow: Flow::OneWay };
+    let roles = [Role::Producer(stream), Role::Consumer { stream, group: 0 }];
+    let Some((server, mut fleet)) = run.open(roles.into_iter())? else { return Ok(None) };
+    let mut figures = Vec::new();
+    for span in [run.setup.span / 4, run.setup.span] {
+        let (mut meter, watch) = (Meter::new(), Watch::start(&server));
+        let end = Instant::now() + span;
+        while Instant::now() < end {
+            if let Some(pause) = pause {
+                std::thread::sleep(pause);
+            }
+            let asked_at = Instant::now();
+            fleet.start(0)?;
+            let flow = fleet.run(asked_at + PATIENCE, |_, event, _| match event {
+                Event::Done(_) => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            })?;
+            if flow.is_continue() {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "a waiting consumer was not woken in 5 s"));
+            }
+            meter.done(asked_at, 1);
+        }
+        figures = watch.figures(&server, &meter);
+    }
+    Ok(Some(figures))
+}

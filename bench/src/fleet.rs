@@ -1,0 +1,228 @@
+//! Sessions of one protocol over the connections of a [`Load`]: moves their bytes, hands out their events, starts operations.
+//!
+//! Invariant: what one turn makes a connection say leaves in one write.
+
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use crate::load::Load;
+use crate::meter::Meter;
+use crate::peer::{Event, Session};
+use crate::report::Figure;
+use crate::server::Server;
+
+/// Longest that sessions may take to be in place.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// What is sent last, such as a blocking pop, is with the server after this.
+const SETTLING: Duration = Duration::from_millis(100);
+
+/// Connections that speak.
+pub struct Fleet {
+    load: Load,
+    sessions: Vec<Box<dyn Session>>,
+    /// Connections that are told to start an operation.
+    starts: Vec<usize>,
+}
+
+impl fmt::Debug for Fleet {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Fleet").field("session_count", &self.sessions.len()).finish_non_exhaustive()
+    }
+}
+
+impl Fleet {
+    /// Connects without a word.
+    ///
+    /// # Errors
+    /// The server does not take the connections.
+    pub fn connect(address: SocketAddr, sessions: Vec<Box<dyn Session>>) -> io::Result<Self> {
+        Ok(Self { load: Load::connect(address, sessions.len())?, sessions, starts: Vec::new() })
+    }
+
+    /// Opens every session and waits until all are in place.
+    ///
+    /// # Errors
+    /// A connection broke, the server lacks something ([`ErrorKind::Unsupported`]), or they are not ready in time.
+    pub fn open(&mut self) -> io::Result<()> {
+        let mut due_count = 0;
+        for (slot, session) in self.sessions.iter_mut().enumerate() {
+            if !session.open(self.load.unsent(slot)) {
+                due_count += 1;
+            }
+            self.load.flush(slot)?;
+        }
+        let mut end = Instant::now() + if due_count > 0 { PATIENCE } else { SETTLING };
+        while Instant::now() < end {
+            let flow = self.run(end, |_, event, _| {
+                due_count -= usize::from(event == Event::Ready);
+                if event == Event::Ready && due_count == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })?;
+            if flow.is_break() {
+                end = Instant::now() + SETTLING;
+            }
+        }
+        if due_count > 0 { Err(io::Error::new(ErrorKind::TimedOut, "not every session got ready")) } else { Ok(()) }
+    }
+
+    /// Starts an operation on a connection.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub fn start(&mut self, slot: usize) -> io::Result<()> {
+        self.sessions[slot].start(self.load.unsent(slot));
+        self.load.flush(slot)
+    }
+
+    /// Runs until `end`, or until `happened` breaks; what happened may start operations, by pushing the numbers of connections.
+    ///
+    /// # Errors
+    /// As [`Fleet::run_paced`].
+    pub fn run(
+        &mut self,
+        end: Instant,
+        happened: impl FnMut(usize, Event, &mut Vec<usize>) -> ControlFlow<()>,
+    ) -> io::Result<ControlFlow<()>> {
+        self.run_inner(end, None::<fn(&mut Vec<usize>)>, happened)
+    }
+
+    /// Runs like [`Fleet::run`] and calls `turn` all the time, which may start operations too: polls instead of waiting, so as to keep time.
+    ///
+    /// # Errors
+    /// A connection broke, the server lacks something ([`ErrorKind::Unsupported`]), or said what does not belong in a measurement.
+    pub fn run_paced(
+        &mut self,
+        end: Instant,
+        turn: impl FnMut(&mut Vec<usize>),
+        happened: impl FnMut(usize, Event, &mut Vec<usize>) -> ControlFlow<()>,
+    ) -> io::Result<ControlFlow<()>> {
+        self.run_inner(end, Some(turn), happened)
+    }
+
+    fn run_inner(
+        &mut self,
+        end: Instant,
+        mut turn: Option<impl FnMut(&mut Vec<usize>)>,
+        mut happened: impl FnMut(usize, Event, &mut Vec<usize>) -> ControlFlow<()>,
+    ) -> io::Result<ControlFlow<()>> {
+        loop {
+            let now = Instant::now();
+            if now >= end {
+                return Ok(ControlFlow::Continue(()));
+            }
+            let mut wait_ms = (end - now).as_millis().clamp(1, 20) as u16;
+            if let Some(turn) = &mut turn {
+                turn(&mut self.starts);
+                self.start_all(None)?;
+                wait_ms = 0;
+            }
+            for slot in self.load.wait(wait_ms)? {
+                if self.receive(slot, &mut happened)?.is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+        }
+    }
+
+    fn receive(
+        &mut self,
+        slot: usize,
+        happened: &mut impl FnMut(usize, Event, &mut Vec<usize>) -> ControlFlow<()>,
+    ) -> io::Result<ControlFlow<()>> {
+        let (mut flow, mut fault) = (ControlFlow::Continue(()), None);
+        let (session, starts) = (&mut self.sessions[slot], &mut self.starts);
+        self.load.receive(slot, |rest, next| {
+            let (length, event) = session.receive(rest, next)?;
+            match event {
+                Event::Nothing => {}
+                Event::Missing => fault = Some(io::Error::new(ErrorKind::Unsupported, "the server does not have it")),
+                Event::Fault(text) => fault = Some(io::Error::other(text)),
+                event => {
+                    if happened(slot, event, starts).is_break() {
+                        flow = ControlFlow::Break(());
+                    }
+                }
+            }
+            Some(length)
+        })?;
+        self.start_all(Some(slot))?;
+        self.load.flush(slot)?;
+        fault.map_or(Ok(flow), Err)
+    }
+
+    /// Starts what is to be started. `held` is flushed by the caller, with what else it has to say.
+    fn start_all(&mut self, held: Option<usize>) -> io::Result<()> {
+        for slot in self.starts.drain(..) {
+            self.sessions[slot].start(self.load.unsent(slot));
+            if held != Some(slot) {
+                self.load.flush(slot)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Measures a load whose first operations are started: a quarter of `span` to warm up, then `span`.
+    ///
+    /// # Errors
+    /// As [`Fleet::run`].
+    pub fn measure(
+        &mut self,
+        server: &Server,
+        span: Duration,
+        mut happened: impl FnMut(&mut Meter, usize, Event, &mut Vec<usize>),
+    ) -> io::Result<Vec<Figure>> {
+        let mut run = |span: Duration| {
+            let (mut meter, watch) = (Meter::new(), Watch::start(server));
+            // It ends with the time: nothing in it breaks.
+            let _ = self.run(Instant::now() + span, |slot, event, starts| {
+                happened(&mut meter, slot, event, starts);
+                ControlFlow::Continue(())
+            })?;
+            io::Result::Ok(watch.figures(server, &meter))
+        };
+        run(span / 4)?;
+        run(span)
+    }
+}
+
+/// What a run costs both sides.
+#[derive(Debug)]
+pub struct Watch {
+    started_at: Instant,
+    server_cpu: Duration,
+    server_waited: Option<Duration>,
+    load_cpu: Duration,
+}
+
+impl Watch {
+    /// Begins now.
+    #[must_use]
+    pub fn start(server: &Server) -> Self {
+        let server_waited = server.waited_time();
+        Self { started_at: Instant::now(), server_cpu: server.cpu_time(), server_waited, load_cpu: own_cpu_time() }
+    }
+
+    /// What `meter` counted since, and what it cost.
+    #[must_use]
+    pub fn figures(&self, server: &Server, meter: &Meter) -> Vec<Figure> {
+        let elapsed = self.started_at.elapsed();
+        let load_cpu = own_cpu_time().saturating_sub(self.load_cpu);
+        let mut figures = meter.figures(elapsed, server.cpu_time().saturating_sub(self.server_cpu));
+        if let (Some(before), Some(after)) = (self.server_waited, server.waited_time()) {
+            let waited = after.saturating_sub(before);
+            // Far from 0 for a server of one thread: something else ran on its CPU.
+            figures.push(("server_waited_percent", waited.as_secs_f64() * 100.0 / elapsed.as_secs_f64()));
+        }
+        // Near 100, the load is what limits.
+        figures.push(("load_cpu_percent", load_cpu.as_secs_f64() * 100.0 / elapsed.as_secs_f64()));
+        figures
+    }
+}
+
+/// CPU time of this thread, which is all of the load.
+fn own_cpu_time() -> Duration {
+    let line = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    Duration::from_nanos(line.split(' ').next().and_then(|time| time.parse().ok()).unwrap_or(0))
+}
