@@ -167,6 +167,11 @@ impl Shard {
         if matches!(queue.link, Link::Alone) {
             queue.link = Link::Home(Box::default());
         }
+        // The first member: pops that are parked here on any partition bid from now on, and it serves nobody before it knows.
+        for group in self.queues.get(index).groups.waiting().to_vec() {
+            self.publish_bid(index, group, out);
+        }
+        let queue = self.queues.get_mut(index);
         let Link::Home(directory) = &mut queue.link else { unreachable!("a home") };
         if !directory.members.contains(&from) {
             directory.members.push(from);
@@ -178,10 +183,6 @@ impl Shard {
             counters: queue.counters.share(),
         };
         out.send(from, Letter::Joined { queue: name, generation: queue.generation, outcome: Ok(Box::new(agreement)) });
-        // The first member: pops that are parked here on any partition bid from now on.
-        for group in self.queues.get(index).groups.waiting().to_vec() {
-            self.publish_bid(index, group, out);
-        }
     }
 
     /// A member has nothing of a queue any more.

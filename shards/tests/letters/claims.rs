@@ -120,3 +120,17 @@ fn a_waiting_pop_that_came_late_after_its_window_is_answered_at_its_timeout() {
     node.carry();
     assert_eq!(node.heard(pop), Some(&Heard::messages([])));
 }
+
+#[test]
+fn a_core_that_joins_serves_nobody_before_an_older_pop_parked_at_the_home() {
+    let mut node = Node::new(options(Policy::Reject, 100));
+    node.push("Default", &["0"]);
+    let first = node.pop(None, 1, None);
+    assert_eq!(node.heard(first), Some(&Heard::messages(["0"])));
+    let older = node.pop(None, 1, Some(SECOND));
+    // These two wait on their core until it has joined.
+    node.push("a", &["1"]);
+    let younger = node.pop(Some("a"), 1, Some(SECOND));
+    node.carry();
+    assert_eq!((node.heard(older), node.heard(younger)), (Some(&Heard::messages(["1"])), None));
+}
