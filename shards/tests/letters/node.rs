@@ -162,6 +162,14 @@ impl Node {
         self.ask(self.home(), Command::Reset { tenant: TENANT, queue: QUEUE })
     }
 
+    pub(crate) fn delete(&mut self) -> Ticket {
+        self.ask(self.home(), Command::Delete { tenant: TENANT, queue: QUEUE })
+    }
+
+    pub(crate) fn configure(&mut self, options: Options) -> Ticket {
+        self.ask(self.home(), Command::Configure { tenant: TENANT, queue: QUEUE, options })
+    }
+
     /// An answer never left: its client sat at the home.
     pub(crate) fn give_back(&mut self, receipt: Receipt) {
         self.on(self.home(), |shard, now, effects| shard.undeliver(now, receipt, Undelivered::Unsent, effects));

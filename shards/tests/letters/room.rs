@@ -73,3 +73,58 @@ fn pushes_that_need_room_at_once_drop_one_each() {
     assert!(pushes.iter().all(|push| node.heard(*push) == Some(&pushed(1))));
     assert_eq!(node.evicted(), 3);
 }
+
+/// Two pushes that have dropped all there was, each of its own partition, and fit neither without the other's room.
+fn two_that_hold_all_room() -> (Node, [mayfly_shards::Ticket; 2]) {
+    let mut node = Node::new(options(Policy::DropOldest, 4));
+    for (partition, payload) in [("a", "a1"), ("d", "d1"), ("a", "a2"), ("d", "d2")] {
+        node.push(partition, &[payload]);
+        node.carry();
+    }
+    let pushes = [node.push("a", &["1", "2", "3"]), node.push("d", &["4", "5", "6"])];
+    assert_eq!(node.evicted(), 4, "nothing is left to drop");
+    (node, pushes)
+}
+
+#[test]
+fn pushes_that_together_hold_all_of_a_queue_are_admitted_one_after_the_other() {
+    let (mut node, pushes) = two_that_hold_all_room();
+    node.carry();
+    assert_eq!(pushes.map(|push| node.heard(push).cloned()), [Some(pushed(3)), Some(pushed(3))]);
+    assert_eq!(node.drain(&["a", "d"]), [&["3"][..], &["4", "5", "6"]], "the second drops two of the first's");
+    // What they had dropped is charged no more.
+    let push = node.push("a", &["1", "2", "3", "4"]);
+    node.carry();
+    assert_eq!((node.heard(push), node.evicted()), (Some(&pushed(4)), 6));
+}
+
+#[test]
+fn pushes_that_wait_for_room_outlast_a_reset_and_a_delete() {
+    for is_delete in [false, true] {
+        let (mut node, pushes) = two_that_hold_all_room();
+        if is_delete {
+            node.delete()
+        } else {
+            node.reset()
+        };
+        node.carry();
+        assert_eq!(pushes.map(|push| node.heard(push).cloned()), [Some(pushed(3)), Some(pushed(3))]);
+        let held: usize = node.drain(&["a", "d"]).iter().map(Vec::len).sum();
+        assert_eq!(held, 4, "the second drops as much as it must");
+    }
+}
+
+#[test]
+fn the_room_of_a_push_that_needs_it_no_more_is_given_back() {
+    let (mut node, pushes) = two_that_hold_all_room();
+    // The queue becomes larger before the first word of theirs reaches its home.
+    node.configure(options(Policy::Reject, 10));
+    node.carry();
+    assert_eq!(pushes.map(|push| node.heard(push).cloned()), [Some(pushed(3)), Some(pushed(3))]);
+    let push = node.push("Default", &["1", "2", "3", "4"]);
+    let too_much = node.push("Default", &["5"]);
+    node.carry();
+    let full = Heard::Answer(Answer::Refused(mayfly_shards::Refusal::QueueFull { can_fit: true }));
+    assert_eq!((node.heard(push), node.heard(too_much)), (Some(&pushed(4)), Some(&full)));
+    assert_eq!(node.evicted(), 4);
+}
