@@ -4,4 +4,5 @@
 mod claims;
 mod generations;
 mod node;
+mod parking;
 mod room;

@@ -158,6 +158,28 @@ impl Node {
         self.ask(core, Command::Pop { tenant: TENANT, queue: QUEUE, partition, group: QUEUE_MODE, batch, wait_until, auto_ack: true })
     }
 
+    /// A pop that leases what it gets, at once.
+    pub(crate) fn pop_on_lease(&mut self, partition: &str, batch: u32) {
+        let command = Command::Pop {
+            tenant: TENANT,
+            queue: QUEUE,
+            partition: Some(partition),
+            group: QUEUE_MODE,
+            batch,
+            wait_until: None,
+            auto_ack: false,
+        };
+        let pop = self.ask(self.owner(partition), command);
+        self.carry();
+        let Some(Heard::Messages(messages)) = self.heard(pop) else { panic!("a pop is answered") };
+        assert_eq!(messages.len(), batch as usize);
+    }
+
+    /// The client of a pop on any partition hangs up.
+    pub(crate) fn cancel(&mut self, ticket: Ticket) {
+        self.on(self.home(), |shard, now, effects| shard.cancel(now, ticket, effects));
+    }
+
     pub(crate) fn reset(&mut self) -> Ticket {
         self.ask(self.home(), Command::Reset { tenant: TENANT, queue: QUEUE })
     }
