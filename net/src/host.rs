@@ -108,13 +108,6 @@ impl Host {
             descriptors_max: raise_descriptors().map_err(|error| HostError::Unreadable("the limit of descriptors", error))?,
         })
     }
-
-    /// How many threads can run at once: the CPUs, or fewer when a quota grants less (rounded up), at least one.
-    #[must_use]
-    pub fn parallelism(&self) -> usize {
-        let granted = self.cpu_quota.map_or(usize::MAX, |quota| quota.ceil() as usize);
-        self.cpus.len().min(granted).max(1)
-    }
 }
 
 /// Keeps the calling thread on one CPU.
@@ -242,15 +235,6 @@ mod tests {
         fs::write(root.join(files[0].0), "-1\n").expect("writable");
         assert_eq!(cpu_quota(&root, "3:cpu,cpuacct:/g\n"), None);
         fs::remove_dir_all(root).expect("removable");
-    }
-
-    #[test]
-    fn parallelism_is_bounded_by_cpus_and_quota() {
-        let host = |cpu_quota| Host { cpus: vec![0, 3, 4], cpu_quota, descriptors_max: 1 };
-        assert_eq!(host(None).parallelism(), 3);
-        assert_eq!(host(Some(1.2)).parallelism(), 2);
-        assert_eq!(host(Some(0.1)).parallelism(), 1);
-        assert_eq!(host(Some(9.0)).parallelism(), 3);
     }
 
     #[test]

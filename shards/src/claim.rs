@@ -20,7 +20,7 @@ use crate::time::Time;
 use crate::undeliver::Undelivered;
 use crate::waiters::{WaiterIndex, WaiterState};
 
-/// How often a pop that does not wait looks again after others took what it had seen.
+/// How often a pop that is not parked looks again after others took what it had seen.
 const ROUNDS_MAX: u32 = 4;
 
 /// Partition, messages.
@@ -80,6 +80,15 @@ impl Shard {
             [source] if queue.pending(reach.group) == 0 => self.take_from(now, claim, vec![(source, Vec::new())], out),
             _ => self.survey(now, claim, out),
         }
+    }
+
+    /// A pop that would wait asks every part first, and is charged when none has anything.
+    pub(crate) fn ask_before_parking(&mut self, now: Time, waiter: WaiterIndex, out: &mut impl Outbox) {
+        let entry = self.waiters.get_mut(waiter);
+        entry.state = WaiterState::Claiming;
+        let (index, reach) = (entry.queue, entry.reach());
+        let claim = self.begin_claim(index, Claimer::Waiter(waiter), reach);
+        self.survey(now, claim, out);
     }
 
     fn begin_claim(&mut self, index: QueueIndex, claimer: Claimer, reach: Reach) -> u64 {
@@ -349,11 +358,7 @@ impl Shard {
             let receipt = self.take_runs(now, index, reach, &own_picks, &mut claim.taken);
             claim.receipts.extend(receipt);
         }
-        let is_empty = claim.taken.is_empty();
-        if let Claimer::Passing { is_gone: false, .. } = claim.claimer
-            && is_empty
-            && claim.awaits_more()
-        {
+        if claim.taken.is_empty() && claim.may_look_again() && self.wants_to_look_again(now, claim.claimer) {
             self.claims.insert(id, claim);
             return self.survey(now, id, out);
         }
@@ -369,6 +374,17 @@ impl Shard {
             self.wake_group(now, index, reach.group, out);
         }
         self.reap(index, out);
+    }
+
+    /// Whether a claimer would rather look again than be told that there is nothing: one that is not parked, and still there.
+    fn wants_to_look_again(&self, now: Time, claimer: Claimer) -> bool {
+        match claimer {
+            Claimer::Passing { is_gone, .. } => !is_gone,
+            Claimer::Waiter(waiter) => {
+                let entry = self.waiters.get(waiter);
+                !entry.is_charged && entry.state == WaiterState::Claiming && now < entry.until
+            }
+        }
     }
 
     fn end_waiter_claim(&mut self, now: Time, waiter: WaiterIndex, claim: Claim, out: &mut impl Outbox) {
@@ -387,6 +403,14 @@ impl Shard {
             self.unpark(now, waiter);
             return self.answer_empty(ticket, index, out);
         }
+        if !entry.is_charged {
+            if let Err(refusal) = self.charge_waiter(self.queues.get(index).tenant) {
+                self.unpark(now, waiter);
+                return self.refuse(ticket, refusal, out);
+            }
+        }
+        let entry = self.waiters.get_mut(waiter);
+        entry.is_charged = true;
         entry.state = WaiterState::Parked;
         let at = entry.until.min(entry.window_until.max(now));
         self.deadlines.arm_no_later(&mut entry.deadline, crate::deadlines::Owner::Waiter(waiter), at);
@@ -441,8 +465,8 @@ impl Shard {
 }
 
 impl Claim {
-    /// Whether others took all it had seen, and it should look again.
-    fn awaits_more(&self) -> bool {
+    /// Whether others took all that it had seen.
+    fn may_look_again(&self) -> bool {
         self.had_picks && self.rounds < ROUNDS_MAX
     }
 }

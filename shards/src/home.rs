@@ -16,6 +16,7 @@ use crate::placement::ShardIndex;
 use crate::pop::PopRequest;
 use crate::push::Room;
 use crate::queue::QueueIndex;
+use crate::room::Eviction;
 use crate::shard::Shard;
 use crate::time::{Span, Time};
 
@@ -63,16 +64,6 @@ pub(crate) enum OpKind {
     Evict(Eviction),
 }
 
-/// Room that is made on other cores, oldest message first.
-#[derive(Debug)]
-pub(crate) struct Eviction {
-    asker: (ShardIndex, Ticket),
-    lacks: Room,
-    made: Room,
-    /// The oldest message of each member.
-    heads: Vec<(ShardIndex, Option<Time>)>,
-}
-
 impl Shard {
     /// Sends an order to every member of a queue and remembers what for.
     pub(crate) fn begin_op(&mut self, now: Time, index: QueueIndex, kind: OpKind, order: Order, out: &mut impl Outbox) {
@@ -80,7 +71,15 @@ impl Shard {
         self.begin_op_with(now, index, kind, order, &members, out);
     }
 
-    fn begin_op_with(&mut self, now: Time, index: QueueIndex, kind: OpKind, order: Order, members: &[ShardIndex], out: &mut impl Outbox) {
+    pub(crate) fn begin_op_with(
+        &mut self,
+        now: Time,
+        index: QueueIndex,
+        kind: OpKind,
+        order: Order,
+        members: &[ShardIndex],
+        out: &mut impl Outbox,
+    ) {
         let op = self.begin_conversation();
         if let Some(directory) = self.queues.get_mut(index).link.directory_mut() {
             directory.busy_count += 1;
@@ -110,11 +109,10 @@ impl Shard {
             (OpKind::Reset { dropped, .. }, Report::Dropped(more)) => *dropped += more,
             (OpKind::Delete { .. }, Report::Deleted { parked_groups }) => self.note_parked_groups(now, index, &parked_groups),
             (OpKind::Collect { parts } | OpKind::ForgetGroups { parts, .. }, Report::Frozen(part)) => parts.push(part),
-            (OpKind::Evict(eviction), Report::Head(head)) => eviction.heads.push((from, head)),
+            (OpKind::Evict(eviction), Report::Head(head)) => eviction.note_head(from, head),
             (OpKind::Evict(eviction), Report::Evicted(made, head)) => {
-                eviction.made = (eviction.made.0 + made.0, eviction.made.1 + made.1);
-                eviction.heads.retain(|(member, _)| *member != from);
-                eviction.heads.push((from, head));
+                eviction.note_head(from, head);
+                self.note_room(index, made);
             }
             _ => {}
         }
@@ -143,7 +141,7 @@ impl Shard {
                 let name = queue.full_name();
                 self.deliver_letter(now, asker.0, Letter::IdleGroupsForgotten { queue: name, ticket: asker.1 }, out);
             }
-            OpKind::Evict(eviction) => self.advance_eviction(now, index, eviction, out),
+            OpKind::Evict(eviction) => self.make_room(now, index, eviction, out),
         }
         self.reap(index, out);
     }
@@ -167,6 +165,11 @@ impl Shard {
         if matches!(queue.link, Link::Alone) {
             queue.link = Link::Home(Box::default());
         }
+        // The first member: pops that are parked here on any partition bid from now on, and it serves nobody before it knows.
+        for group in self.queues.get(index).groups.waiting().to_vec() {
+            self.publish_bid(index, group, out);
+        }
+        let queue = self.queues.get_mut(index);
         let Link::Home(directory) = &mut queue.link else { unreachable!("a home") };
         if !directory.members.contains(&from) {
             directory.members.push(from);
@@ -178,10 +181,6 @@ impl Shard {
             counters: queue.counters.share(),
         };
         out.send(from, Letter::Joined { queue: name, generation: queue.generation, outcome: Ok(Box::new(agreement)) });
-        // The first member: pops that are parked here on any partition bid from now on.
-        for group in self.queues.get(index).groups.waiting().to_vec() {
-            self.publish_bid(index, group, out);
-        }
     }
 
     /// A member has nothing of a queue any more.
@@ -382,43 +381,5 @@ impl Shard {
         let work = self.unfreeze(index);
         self.begin_op(now, index, OpKind::GroupsForgotten { asker }, Order::ForgetGroups(idle), out);
         self.resume(now, work, out);
-    }
-
-    /// A push with dropOldest needs room that its own partition could not give.
-    pub(crate) fn room_asked(&mut self, now: Time, from: ShardIndex, name: QueueName, ticket: Ticket, lacks: Room, out: &mut impl Outbox) {
-        let found = self.queues.find(name.tenant, &name.name);
-        let Some(index) = found.filter(|index| self.queues.get(*index).link.directory().is_some()) else {
-            return self.deliver_letter(now, from, Letter::RoomMade { queue: name, ticket, made: (0, 0) }, out);
-        };
-        let eviction = Eviction { asker: (from, ticket), lacks, made: (0, 0), heads: Vec::new() };
-        self.begin_op(now, index, OpKind::Evict(eviction), Order::OldestHead, out);
-    }
-
-    /// Evicts from the part with the oldest message, down to the next oldest, until the room is made or nothing is left.
-    fn advance_eviction(&mut self, now: Time, index: QueueIndex, mut eviction: Eviction, out: &mut impl Outbox) {
-        loop {
-            let lacks = (eviction.lacks.0.saturating_sub(eviction.made.0), eviction.lacks.1.saturating_sub(eviction.made.1));
-            let own = self.oldest_at(index);
-            let oldest_member = eviction.heads.iter().filter_map(|(member, head)| head.map(|at| (at, *member))).min();
-            if lacks == (0, 0) || (own.is_none() && oldest_member.is_none()) {
-                break;
-            }
-            match (own, oldest_member) {
-                (own, Some((at, member))) if own.is_none_or(|own| at < own) => {
-                    let others = eviction.heads.iter().filter(|(other, _)| *other != member).filter_map(|(_, head)| *head);
-                    let until = others.chain(own).min().unwrap_or(Time::NEVER);
-                    return self.begin_op_with(now, index, OpKind::Evict(eviction), Order::Evict { room: lacks, until }, &[member], out);
-                }
-                (_, next) => {
-                    let until = next.map_or(Time::NEVER, |(at, _)| at);
-                    let made = self.evict_until(now, index, lacks, until);
-                    eviction.made = (eviction.made.0 + made.0, eviction.made.1 + made.1);
-                }
-            }
-        }
-        let queue = self.queues.get(index);
-        let name = queue.full_name();
-        let Eviction { asker: (asker, ticket), made, .. } = eviction;
-        self.deliver_letter(now, asker, Letter::RoomMade { queue: name, ticket, made }, out);
     }
 }

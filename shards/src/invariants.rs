@@ -48,12 +48,16 @@ impl Shard {
     ) -> usize {
         let mut last = None;
         let mut count = 0;
+        // One behind a claim of its group waits for what that leaves.
+        let oldest = queue.groups.get(group).any.oldest();
+        let is_claimed = oldest.is_some_and(|oldest| self.waiters.get(oldest).state != WaiterState::Parked);
         for waiter in self.waiters.iter(list) {
             assert!((waiter.queue, waiter.group, waiter.ring) == (index, group, ring), "{}: a waiter is on its list", queue.name);
             assert!(last < Some(waiter.age()), "{}: a list is in order of age", queue.name);
             last = Some(waiter.age());
             count += 1;
-            let may_hold = queue.options.is_windowed() || waiter.state != WaiterState::Parked || queue.groups.get(group).bid().is_some();
+            let is_bid = queue.groups.get(group).bid().is_some();
+            let may_hold = queue.options.is_windowed() || waiter.state != WaiterState::Parked || is_claimed || is_bid;
             let available = match ring {
                 Some(ring) => queue.rings.get(ring).pending(group),
                 None => queue.pending(group),

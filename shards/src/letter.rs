@@ -125,23 +125,25 @@ pub enum Letter {
     },
     /// From the home: the answer never left; everything goes back free of charge.
     GiveBack(Box<Receipt>),
-    /// To the home: make room in the queue for a push of the sender's; `room` is what is missing.
+    /// To the home: make room in the queue for a push of the sender's, and charge it.
     MakeRoom {
         /// Which.
         queue: QueueName,
+        /// As known.
+        generation: u64,
         /// The push that waits.
         ticket: Ticket,
-        /// Messages and payload bytes missing.
-        room: (u64, u64),
-    },
-    /// The answer: so much was dropped elsewhere, and is still charged to the queue: the push's own.
-    RoomMade {
-        /// Which.
-        queue: QueueName,
-        /// The push that waits.
-        ticket: Ticket,
-        /// Messages and payload bytes.
+        /// Its messages and payload bytes.
+        wanted: (u64, u64),
+        /// Dropped for it of its own partition, and still charged to the queue: the home's from now on.
         made: (u64, u64),
+    },
+    /// The answer.
+    RoomMade {
+        /// The push that waits.
+        ticket: Ticket,
+        /// What became of it.
+        outcome: RoomOutcome,
     },
     /// To the home: forget groups that alone hold the queue's room.
     ForgetIdleGroups {
@@ -157,6 +159,17 @@ pub enum Letter {
         /// The push that waits.
         ticket: Ticket,
     },
+}
+
+/// What a home says to a push that needs room.
+#[derive(Clone, Copy, Debug)]
+pub enum RoomOutcome {
+    /// It is charged to the queue and may be appended.
+    Admitted,
+    /// It is not.
+    Refused(Refusal),
+    /// The queue is of another generation: the push begins anew.
+    Void,
 }
 
 /// What a part of a queue must know to serve.

@@ -42,6 +42,7 @@ mod queue;
 mod queues;
 mod ring;
 mod rings;
+mod room;
 mod shard;
 mod status;
 mod time;

@@ -9,7 +9,9 @@ use smallvec::SmallVec;
 
 use crate::letter::Deferred;
 use crate::placement::ShardIndex;
+use crate::push::Room;
 use crate::queue::GroupIndex;
+use crate::room::RoomRequest;
 use crate::time::Time;
 
 /// See the module.
@@ -36,6 +38,10 @@ pub(crate) struct Directory {
     pub(crate) deferred: VecDeque<Deferred>,
     /// When idle groups were last asked for.
     pub(crate) forgot_at: Option<Time>,
+    /// Pushes that need room on other cores, in the order in which they asked: see `room`.
+    pub(crate) room_requests: VecDeque<RoomRequest>,
+    /// Room that was made for them, still charged to the queue.
+    pub(crate) spare: Room,
 }
 
 impl Directory {

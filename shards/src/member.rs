@@ -12,6 +12,7 @@ use crate::outbox::{Answer, Outbox};
 use crate::placement::ShardIndex;
 use crate::push::Room;
 use crate::queue::QueueIndex;
+use crate::room::RoomRequest;
 use crate::shard::Shard;
 use crate::time::Time;
 use crate::undeliver::Undelivered;
@@ -35,7 +36,9 @@ impl Shard {
             Letter::RegisterGroup { queue, generation, group } => self.register_asked(now, from, queue, generation, group, out),
             Letter::Done { op, report } => self.report(now, from, op, report, out),
             Letter::Hint { queue, generation, group, ready } => self.hinted(now, from, &queue, generation, &group, ready, out),
-            Letter::MakeRoom { queue, ticket, room } => self.room_asked(now, from, queue, ticket, room, out),
+            Letter::MakeRoom { queue, generation, ticket, wanted, made } => {
+                self.room_asked(now, &queue, RoomRequest { asker: from, ticket, generation, wanted }, made, out);
+            }
             Letter::ForgetIdleGroups { queue, ticket } => self.forget_asked(now, from, queue, ticket, out),
             Letter::Joined { queue, generation, outcome } => self.joined(now, &queue, generation, outcome, out),
             Letter::GroupRegistered { queue, group, refusal } => self.group_registered(now, &queue, &group, refusal, out),
@@ -49,8 +52,8 @@ impl Shard {
             Letter::Surveyed { claim, found } => self.survey_answered(now, from, claim, found, out),
             Letter::Taken { claim, runs, receipt, ready } => self.take_answered(now, from, claim, runs, receipt, ready, out),
             Letter::GiveBack(receipt) => self.take_answer_back(now, *receipt, Undelivered::Unsent, out),
-            Letter::RoomMade { ticket, made, .. } => self.retry_push(now, ticket, made, out),
-            Letter::IdleGroupsForgotten { ticket, .. } => self.retry_push(now, ticket, (0, 0), out),
+            Letter::RoomMade { ticket, outcome } => self.room_made(now, ticket, outcome, out),
+            Letter::IdleGroupsForgotten { ticket, .. } => self.retry_push(now, ticket, out),
         }
     }
 
@@ -243,7 +246,7 @@ impl Shard {
         (freed.messages, freed.bytes)
     }
 
-    fn find_part(&self, name: &QueueName, generation: u64) -> Option<QueueIndex> {
+    pub(crate) fn find_part(&self, name: &QueueName, generation: u64) -> Option<QueueIndex> {
         let index = self.queues.find(name.tenant, &name.name)?;
         let queue = self.queues.get(index);
         (queue.exists && queue.generation == generation).then_some(index)

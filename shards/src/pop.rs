@@ -100,7 +100,7 @@ impl Shard {
         self.pop_from(now, index, request, out)
     }
 
-    fn charge_waiter(&self, tenant: Tenant) -> Result<(), Refusal> {
+    pub(crate) fn charge_waiter(&self, tenant: Tenant) -> Result<(), Refusal> {
         self.ledger.charge_waiter(tenant).map_err(|refused| match refused {
             WaiterRefused::Tenant => Refusal::TooManyParked,
             WaiterRefused::Node => Refusal::NodeBytes,
@@ -121,7 +121,8 @@ impl Shard {
         }
         let must_wait = request.wait_until.is_some_and(|until| until > now) && self.must_wait(index, group, request.partition);
         if must_wait {
-            // Checked before a group or partition is made for it; charged when it parks.
+            // Checked before a group or partition is made for it; charged when it parks. One that asks other cores first makes a
+            // group only where there are messages for it.
             self.charge_waiter(request.tenant)?;
             self.ledger.release_waiter(request.tenant);
         }
@@ -141,7 +142,7 @@ impl Shard {
         Ok(())
     }
 
-    /// A pop of a group that every part of the queue knows. `must_wait`: it finds nothing here that it may take.
+    /// A pop of a group that every part of the queue knows. `must_wait`: it finds nothing that it may take.
     fn pop_known(
         &mut self,
         now: Time,
@@ -170,8 +171,13 @@ impl Shard {
         if !must_wait && !asks_members {
             return self.answer_pop(now, ticket, index, reach, out);
         }
+        let mut waiter = Waiter::new(ticket, index, group, ring, request.batch, request.auto_ack, waits, now);
+        if !must_wait {
+            waiter.is_charged = false;
+            let waiter = self.park(index, waiter);
+            return self.ask_before_parking(now, waiter, out);
+        }
         self.ledger.charge_waiter_unbounded(request.tenant);
-        let waiter = Waiter::new(ticket, index, group, ring, request.batch, request.auto_ack, waits, now);
         self.park(index, waiter);
         match ring {
             Some(ring) => self.wake_group_in_ring(now, index, group, ring, out),
@@ -188,9 +194,14 @@ impl Shard {
         }
     }
 
-    /// Whether a waiting pop finds nothing here that it may take at once: nothing there, or an older pop or a window holds it.
+    /// Whether a waiting pop finds nothing that it may take at once: nothing there, or an older pop or a window holds it. Where other
+    /// cores may have something for it, they are asked.
     fn must_wait(&self, index: QueueIndex, group: Option<GroupIndex>, partition: Option<&str>) -> bool {
         let queue = self.queues.get(index);
+        if partition.is_none() && queue.link.directory().is_some() {
+            let is_behind = group.is_some_and(|group| !queue.groups.get(group).any.is_empty());
+            return is_behind || queue.options.is_windowed() || queue.counters.totals().0 == 0;
+        }
         let ring = partition.map(|partition| queue.rings.find(partition).map(|ring| queue.rings.get(ring)));
         // A group that is not known yet would begin at the oldest message held.
         let pending = match ring {
@@ -201,8 +212,8 @@ impl Shard {
         pending == 0 || queue.options.is_windowed() || is_behind
     }
 
-    /// Puts a waiter, already charged, on its list.
-    fn park(&mut self, index: QueueIndex, waiter: Waiter) {
+    /// Puts a waiter on its list.
+    fn park(&mut self, index: QueueIndex, waiter: Waiter) -> WaiterIndex {
         let queue = self.queues.get_mut(index);
         let (group, ring, until) = (waiter.group, waiter.ring, waiter.until);
         let list = match ring {
@@ -214,6 +225,7 @@ impl Shard {
         queue.groups.note_waiting(group);
         let deadline = &mut self.waiters.get_mut(waiter).deadline;
         self.deadlines.arm(deadline, Owner::Waiter(waiter), until);
+        waiter
     }
 
     /// Takes a waiter off its list and out of every count.
@@ -234,7 +246,9 @@ impl Shard {
         group_mut.used_at = now;
         queue.groups.note_waiting(group);
         queue.used_at = now;
-        self.ledger.release_waiter(queue.tenant);
+        if waiter.is_charged {
+            self.ledger.release_waiter(queue.tenant);
+        }
         self.arm_queue(now, index);
         waiter
     }

@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use crate::budget::{QueueCounters, SharedCounters};
+use crate::budget::QueueCounters;
 use crate::command::{Command, DropCause, OwnedCommand, Refusal};
 use crate::ledger::{Freed, Ledger};
-use crate::letter::{Deferred, Letter};
+use crate::letter::{Deferred, Letter, RoomOutcome};
 use crate::limits::{PARTITIONS_MAX, QUEUE_OVERHEAD_BYTES};
 use crate::link::Link;
 use crate::name::{QueueName, Tenant};
@@ -22,17 +22,13 @@ use crate::time::Time;
 /// Messages and payload bytes.
 pub(crate) type Room = (u64, u64);
 
-/// A push that other cores make room for. It is charged to tenant and node already.
+/// A push that waits for its queue's home. It is charged to tenant and node already.
 #[derive(Debug)]
 pub(crate) struct WaitingPush {
-    tenant: Tenant,
-    name: Arc<str>,
+    name: QueueName,
     generation: u64,
-    counters: Arc<SharedCounters>,
     partition: Arc<str>,
     payloads: Vec<Payload>,
-    /// Dropped for it, still charged to the counters.
-    made: Room,
 }
 
 /// One push, parsed.
@@ -61,12 +57,12 @@ fn size_of(payloads: &[Payload]) -> Room {
     (payloads.len() as u64, payloads.iter().map(|payload| payload.len() as u64).sum())
 }
 
-fn max_room(options: &Options) -> Room {
+pub(crate) fn max_room(options: &Options) -> Room {
     (u64::from(options.max_length), options.max_bytes)
 }
 
-/// What is missing for `wanted` in a queue that holds `totals`, of which `made` is the push's own.
-fn missing(counters: &QueueCounters, wanted: Room, made: Room, options: &Options) -> Room {
+/// What is missing for `wanted` in a queue that holds `totals`, of which `made` is free for it.
+pub(crate) fn missing(counters: &QueueCounters, wanted: Room, made: Room, options: &Options) -> Room {
     let (messages, bytes, _) = counters.totals();
     let max = max_room(options);
     ((messages + wanted.0).saturating_sub(made.0 + max.0), (bytes + wanted.1).saturating_sub(made.1 + max.1))
@@ -198,8 +194,10 @@ impl Shard {
             return Ok(true);
         }
         // The home is asked for the room that the push's own partition could not give.
-        self.keep_waiting(index, push, made);
-        self.ask_for_room(now, push.ticket, out);
+        self.keep_waiting(index, push);
+        let queue = self.queues.get(index);
+        let letter = Letter::MakeRoom { queue: queue.full_name(), generation: queue.generation, ticket: push.ticket, wanted, made };
+        self.deliver_letter(now, self.home_of(queue.tenant, &queue.name), letter, out);
         Ok(false)
     }
 
@@ -257,28 +255,15 @@ impl Shard {
         self.arm_queue(now, index);
     }
 
-    fn keep_waiting(&mut self, index: QueueIndex, push: &mut PushRequest<'_>, made: Room) {
-        let queue = self.queues.get_mut(index);
+    fn keep_waiting(&mut self, index: QueueIndex, push: &mut PushRequest<'_>) {
+        let queue = self.queues.get(index);
         let waiting = WaitingPush {
-            tenant: queue.tenant,
-            name: Arc::clone(&queue.name),
+            name: queue.full_name(),
             generation: queue.generation,
-            counters: queue.counters.share(),
             partition: push.partition.into(),
             payloads: std::mem::take(push.payloads),
-            made,
         };
         self.waiting_pushes.insert(push.ticket, waiting);
-    }
-
-    fn ask_for_room(&mut self, now: Time, ticket: Ticket, out: &mut impl Outbox) {
-        let Some(push) = self.waiting_pushes.get(&ticket) else { return };
-        let Some(index) = self.queues.find(push.tenant, &push.name) else { return };
-        let queue = self.queues.get(index);
-        let room = missing(&queue.counters, size_of(&push.payloads), push.made, &queue.options);
-        let name = QueueName { tenant: push.tenant, name: Arc::clone(&push.name) };
-        let home = self.home_of(name.tenant, &name.name);
-        self.deliver_letter(now, home, Letter::MakeRoom { queue: name, ticket, room }, out);
     }
 
     /// A push to a full queue whose idle groups only the home can judge, because other cores know them too. False: it waits.
@@ -297,7 +282,7 @@ impl Shard {
         if !self.ledger.budget.bytes.charge(Ledger::node_bytes(wanted.0, wanted.1)) {
             return Err(Refusal::NodeBytes);
         }
-        self.keep_waiting(index, push, (0, 0));
+        self.keep_waiting(index, push);
         let queue = self.queues.get(index);
         let name = queue.full_name();
         let home = self.home_of(name.tenant, &name.name);
@@ -305,40 +290,56 @@ impl Shard {
         Ok(false)
     }
 
-    /// The home has done for a waiting push what it could: `made` more room is its own.
-    pub(crate) fn retry_push(&mut self, now: Time, ticket: Ticket, made: Room, out: &mut impl Outbox) {
-        let Some(push) = self.waiting_pushes.get_mut(&ticket) else { return };
-        push.made = (push.made.0 + made.0, push.made.1 + made.1);
-        let (wanted, own) = (size_of(&push.payloads), push.made);
-        let found = self.queues.find(push.tenant, &push.name).filter(|index| self.queues.get(*index).generation == push.generation);
-        let Some(index) = found else { return self.restart_push(now, ticket, out) };
+    /// The home has forgotten the groups that it could: the push fits now, or never.
+    pub(crate) fn retry_push(&mut self, now: Time, ticket: Ticket, out: &mut impl Outbox) {
+        let Some(push) = self.waiting_pushes.get(&ticket) else { return };
+        let wanted = size_of(&push.payloads);
+        let Some(index) = self.find_part(&push.name, push.generation) else { return self.restart_push(now, ticket, out) };
         let queue = self.queues.get_mut(index);
-        let options = Arc::clone(&queue.options);
-        if queue.counters.exchange(own, wanted, max_room(&options)) {
-            let Some(WaitingPush { partition, mut payloads, .. }) = self.waiting_pushes.remove(&ticket) else { return };
-            self.append(now, index, &partition, &mut payloads, out);
-            return out.answer(ticket, Answer::Pushed(wanted.0 as usize));
+        let max = max_room(&queue.options);
+        if queue.counters.exchange((0, 0), wanted, max) {
+            self.finish_push(now, ticket, out);
+        } else {
+            self.give_up_push(ticket, Refusal::QueueFull { can_fit: true }, out);
         }
-        if options.policy == Policy::DropOldest && made != (0, 0) {
-            return self.ask_for_room(now, ticket, out);
+    }
+
+    /// What the home says to a push that asked for room.
+    pub(crate) fn room_made(&mut self, now: Time, ticket: Ticket, outcome: RoomOutcome, out: &mut impl Outbox) {
+        match outcome {
+            RoomOutcome::Admitted => self.finish_push(now, ticket, out),
+            RoomOutcome::Refused(refusal) => self.give_up_push(ticket, refusal, out),
+            RoomOutcome::Void => self.restart_push(now, ticket, out),
         }
-        self.give_up_push(ticket);
-        self.refuse(ticket, Refusal::QueueFull { can_fit: true }, out);
+    }
+
+    /// A waiting push is charged everywhere.
+    fn finish_push(&mut self, now: Time, ticket: Ticket, out: &mut impl Outbox) {
+        let Some(WaitingPush { name, generation, partition, mut payloads }) = self.waiting_pushes.remove(&ticket) else { return };
+        let Some(index) = self.find_part(&name, generation) else { unreachable!("the home's word comes before its next order") };
+        let count = payloads.len();
+        self.append(now, index, &partition, &mut payloads, out);
+        out.answer(ticket, Answer::Pushed(count));
     }
 
     /// Uncharges a waiting push: the push.
-    fn give_up_push(&mut self, ticket: Ticket) -> Option<WaitingPush> {
+    fn withdraw_push(&mut self, ticket: Ticket) -> Option<WaitingPush> {
         let push = self.waiting_pushes.remove(&ticket)?;
         let (messages, bytes) = size_of(&push.payloads);
-        self.ledger.release_messages(push.tenant, Freed { messages, bytes });
-        push.counters.release(push.made.0, push.made.1);
+        self.ledger.release_messages(push.name.tenant, Freed { messages, bytes });
         Some(push)
+    }
+
+    fn give_up_push(&mut self, ticket: Ticket, refusal: Refusal, out: &mut impl Outbox) {
+        if self.withdraw_push(ticket).is_some() {
+            self.refuse(ticket, refusal, out);
+        }
     }
 
     /// The queue was reset or deleted while the push waited: it begins anew.
     fn restart_push(&mut self, now: Time, ticket: Ticket, out: &mut impl Outbox) {
-        let Some(WaitingPush { tenant, name, partition, mut payloads, .. }) = self.give_up_push(ticket) else { return };
-        let push = PushRequest { ticket, tenant, queue: &name, partition: &partition, payloads: &mut payloads };
+        let Some(WaitingPush { name, partition, mut payloads, .. }) = self.withdraw_push(ticket) else { return };
+        let push = PushRequest { ticket, tenant: name.tenant, queue: &name.name, partition: &partition, payloads: &mut payloads };
         self.push(now, push, true, out);
     }
 }

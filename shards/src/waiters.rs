@@ -40,6 +40,8 @@ pub(crate) struct Waiter {
     pub(crate) ring: Option<RingIndex>,
     pub(crate) batch: u32,
     pub(crate) auto_ack: bool,
+    /// Charged to tenant and node. Not before other cores have said that they have nothing for it.
+    pub(crate) is_charged: bool,
     pub(crate) state: WaiterState,
     pub(crate) parked_at: Time,
     /// Tells those apart that parked at the same time.
@@ -73,6 +75,7 @@ impl Waiter {
             ring,
             batch,
             auto_ack,
+            is_charged: true,
             state: WaiterState::Parked,
             parked_at: now,
             order: 0,

@@ -265,7 +265,9 @@ impl Shard {
         let queue = self.queues.get_mut(index);
         let Some(directory) = queue.link.directory_mut() else { return };
         let entry = queue.groups.get_mut(group);
-        let oldest = entry.any.oldest().map(|waiter| self.waiters.get(waiter).parked_at);
+        // One that still asks the members has no use for their hints.
+        let oldest = entry.any.oldest().map(|waiter| self.waiters.get(waiter)).filter(|waiter| waiter.is_charged);
+        let oldest = oldest.map(|waiter| waiter.parked_at);
         if entry.bid() == oldest {
             return;
         }

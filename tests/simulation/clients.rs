@@ -28,7 +28,6 @@ pub(crate) enum Expected {
         payloads: Vec<u64>,
         groups: Vec<&'static str>,
         epoch: Option<u64>,
-        asked_at: Time,
     },
     Pop(Pop),
     Ack {
@@ -79,8 +78,6 @@ pub(crate) struct Clients {
     pub(crate) habits: Habits,
     /// Messages taken back after they were settled: exempt from bounds.
     pub(crate) returned: u64,
-    /// Pushes that ended: of which queue, when, messages.
-    pub(crate) push_ends: Vec<(&'static str, Time, usize)>,
     sits_near: bool,
     tickets_given: u64,
     payloads_given: u64,
@@ -100,7 +97,6 @@ impl Clients {
             held: Vec::new(),
             habits,
             returned: 0,
-            push_ends: Vec::new(),
             sits_near: false,
             tickets_given: 0,
             payloads_given: 0,
@@ -202,7 +198,7 @@ impl Clients {
         let since = (self.world.now + Span::from_millis(500)) - self.habits.group_idle();
         let groups = self.debts.groups(queue, since, |ticket| self.will_stay(ticket));
         let epoch = self.debts.epoch(queue);
-        let ticket = self.ticket(Expected::Push { queue, payloads, groups, epoch, asked_at: self.world.now });
+        let ticket = self.ticket(Expected::Push { queue, payloads, groups, epoch });
         self.world.ask(at, of, ticket, Command::Push { tenant: TENANT, queue, partition, payloads: &mut texts });
         ticket
     }

@@ -13,9 +13,6 @@ use crate::world::{Got, Heard};
 /// Longer than letters, deferrals and freezes can take between a client's asking and its being parked.
 pub(crate) const HOPS: Span = Span::from_millis(100);
 
-/// So many messages of any size fit a tight queue together.
-const TIGHT_FIT: usize = 6;
-
 const LEASE: Span = Span::from_secs(DEFAULTS.lease_seconds as u64);
 
 /// Answers take a while to get here: a lease began at most that much earlier.
@@ -34,19 +31,15 @@ impl Clients {
 
     fn heard(&mut self, at: Time, ticket: Ticket, expected: Expected, heard: Heard) {
         match (expected, heard) {
-            (Expected::Push { queue, payloads, groups, epoch, .. }, Heard::Answer(Answer::Pushed(_))) => {
+            (Expected::Push { queue, payloads, groups, epoch }, Heard::Answer(Answer::Pushed(_))) => {
                 self.use_queue(queue, None, at, true);
-                self.push_ends.push((queue, at, payloads.len()));
                 self.debts.pushed(queue, &groups, epoch, &payloads);
                 self.oracle.accepted.extend(payloads.into_iter().map(|payload| (payload, at)));
             }
-            (Expected::Push { queue, payloads, asked_at, .. }, Heard::Answer(Answer::Refused(refusal))) => {
+            (Expected::Push { payloads, .. }, Heard::Answer(Answer::Refused(refusal))) => {
                 let drops_oldest = self.habits.is_tight && self.habits.policy == Policy::DropOldest;
-                // Only pushes under way may hold all its room.
                 let is_for_room = refusal == Refusal::QueueFull { can_fit: true };
-                let fits = self.pushed_meanwhile(queue, asked_at) + payloads.len() <= TIGHT_FIT;
-                assert!(!(drops_oldest && is_for_room && fits), "a queue that drops its oldest refuses {payloads:?}");
-                self.push_ends.push((queue, at, payloads.len()));
+                assert!(!(drops_oldest && is_for_room), "a queue that drops its oldest refuses {payloads:?}");
                 for payload in payloads {
                     self.oracle.pushed.remove(&payload);
                 }
@@ -79,16 +72,6 @@ impl Clients {
         }
     }
 
-    /// Messages of other pushes to the queue that were under way at some time since.
-    fn pushed_meanwhile(&self, queue: &str, since: Time) -> usize {
-        let open = |expected: &Expected| match expected {
-            Expected::Push { queue: of, payloads, .. } if **of == *queue => payloads.len(),
-            _ => 0,
-        };
-        let ended = self.push_ends.iter().filter(|(of, at, _)| **of == *queue && *at >= since).map(|(_, _, count)| count);
-        self.expected.values().map(open).sum::<usize>() + ended.sum::<usize>()
-    }
-
     /// Pops not answered.
     pub(crate) fn parked(&self) -> impl Iterator<Item = (Ticket, &Pop)> {
         self.expected.iter().filter_map(|(ticket, expected)| if let Expected::Pop(pop) = expected { Some((*ticket, pop)) } else { None })
@@ -102,7 +85,7 @@ impl Clients {
             return;
         };
         // Which is older takes a hop to be known.
-        if self.habits.windows || given_at < pop.asked_at + HOPS {
+        if self.habits.windows {
             return;
         }
         let could_take = |other: &Pop| {
