@@ -403,11 +403,11 @@ impl Shard {
             self.unpark(now, waiter);
             return self.answer_empty(ticket, index, out);
         }
-        if !entry.is_charged {
-            if let Err(refusal) = self.charge_waiter(self.queues.get(index).tenant) {
-                self.unpark(now, waiter);
-                return self.refuse(ticket, refusal, out);
-            }
+        if !entry.is_charged
+            && let Err(refusal) = self.charge_waiter(self.queues.get(index).tenant)
+        {
+            self.unpark(now, waiter);
+            return self.refuse(ticket, refusal, out);
         }
         let entry = self.waiters.get_mut(waiter);
         entry.is_charged = true;
