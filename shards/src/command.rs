@@ -9,8 +9,8 @@ use crate::time::{Span, Time};
 
 /// One request, parsed. Names are valid (1 to 512 bytes, no control characters); counts are within `limits`.
 ///
-/// Where it must be given: a push, and a pop with a partition, to the partition's owner (`shard_of`); an ack to the owner of each
-/// id's partition (the caller splits one call and joins the results); a pop without a partition, configure, reset, delete to the
+/// Where it must be given: a push, a call, and a pop with a partition, to the partition's owner (`shard_of`); a reply to the shard of each
+/// inbox (`inbox_shard`); an ack to the owner of each id's partition (the caller splits one call and joins the results); a pop without a partition, configure, reset, delete to the
 /// queue's home (`home_shard`); list and depth to every shard (the caller merges).
 #[derive(Debug)]
 pub enum Command<'a> {
@@ -24,6 +24,28 @@ pub enum Command<'a> {
         partition: &'a str,
         /// At most `CALL_ITEMS_MAX`, at least one.
         payloads: &'a mut Vec<Payload>,
+    },
+    /// Append one message to a partition and wait for its answer: all that a push may be refused for, and what a parked pop may.
+    Call {
+        /// Whose.
+        tenant: Tenant,
+        /// Queue, made if absent.
+        queue: &'a str,
+        /// Partition, made if absent.
+        partition: &'a str,
+        /// Exactly one; taken.
+        payloads: &'a mut Vec<Payload>,
+        /// When it is answered that there was no reply.
+        until: Time,
+        /// Refused when nobody seems to listen.
+        fail_fast: bool,
+    },
+    /// Answer calls whose inboxes are this shard's.
+    Reply {
+        /// Whose.
+        tenant: Tenant,
+        /// At most `CALL_ITEMS_MAX`.
+        items: &'a [ReplyItem<'a>],
     },
     /// Take messages for a group, or wait for some.
     Pop {
@@ -113,6 +135,19 @@ pub struct AckItem<'a> {
     pub verdict: Verdict,
 }
 
+/// One answer to a call.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplyItem<'a> {
+    /// Its place in the request, given back when it is refused.
+    pub index: u32,
+    /// From the inbox's name; `NO_INBOX` when it is none of this incarnation.
+    pub inbox: u64,
+    /// JSON text.
+    pub payload: &'a [u8],
+    /// Further messages of the same push: a call takes one answer.
+    pub late_count: u32,
+}
+
 /// What a client says of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
@@ -160,6 +195,8 @@ pub enum Refusal {
     TenantQueues,
     /// The node's bytes.
     NodeBytes,
+    /// Nobody seems to listen, and the call was to fail then.
+    NoConsumers,
 }
 
 /// Why a message ended unread or unsettled.
@@ -180,11 +217,25 @@ pub enum DropCause {
     GroupIdle,
     /// In a queue nobody used any more.
     Abandoned,
+    /// An answer to a call that was over.
+    LateReply,
+    /// A request that nobody took before its call was over.
+    Withdrawn,
 }
 
 impl DropCause {
     /// Every cause, in the order of their numbers.
-    pub const ALL: [Self; 7] = [Self::Bounds, Self::Ttl, Self::Retry, Self::Reset, Self::Deleted, Self::GroupIdle, Self::Abandoned];
+    pub const ALL: [Self; 9] = [
+        Self::Bounds,
+        Self::Ttl,
+        Self::Retry,
+        Self::Reset,
+        Self::Deleted,
+        Self::GroupIdle,
+        Self::Abandoned,
+        Self::LateReply,
+        Self::Withdrawn,
+    ];
 }
 
 /// A [`Command`] that owns what it names: to wait with, or to cross to another core.
@@ -203,6 +254,8 @@ pub struct OwnedCommand {
 #[expect(missing_docs, reason = "each variant and field is that of `Command`")]
 pub enum OwnedRequest {
     Push { partition: Arc<str>, payloads: Vec<Payload> },
+    Call { partition: Arc<str>, payloads: Vec<Payload>, until: Time, fail_fast: bool },
+    Reply { items: Vec<OwnedReplyItem> },
     Pop { partition: Option<Arc<str>>, group: Arc<str>, batch: u32, wait_until: Option<Time>, auto_ack: bool },
     Ack { group: Arc<str>, items: Vec<OwnedAckItem> },
     Configure { options: Options },
@@ -223,6 +276,16 @@ pub struct OwnedAckItem {
     pub verdict: Verdict,
 }
 
+/// See [`ReplyItem`].
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "each field is that of `ReplyItem`")]
+pub struct OwnedReplyItem {
+    pub index: u32,
+    pub inbox: u64,
+    pub payload: Box<[u8]>,
+    pub late_count: u32,
+}
+
 impl Command<'_> {
     /// Takes the command over, payloads included.
     #[must_use]
@@ -231,6 +294,13 @@ impl Command<'_> {
         match self {
             Self::Push { tenant, queue, partition, payloads } => {
                 own(tenant, queue, OwnedRequest::Push { partition: partition.into(), payloads: std::mem::take(payloads) })
+            }
+            Self::Call { tenant, queue, partition, payloads, until, fail_fast } => {
+                let payloads = std::mem::take(payloads);
+                own(tenant, queue, OwnedRequest::Call { partition: partition.into(), payloads, until, fail_fast })
+            }
+            Self::Reply { tenant, items } => {
+                own(tenant, "", OwnedRequest::Reply { items: items.iter().map(|item| item.to_owned_item()).collect() })
             }
             Self::Pop { tenant, queue, partition, group, batch, wait_until, auto_ack } => {
                 let partition = partition.map(Arc::from);
@@ -258,6 +328,13 @@ impl AckItem<'_> {
     }
 }
 
+impl ReplyItem<'_> {
+    fn to_owned_item(self) -> OwnedReplyItem {
+        let Self { index, inbox, payload, late_count } = self;
+        OwnedReplyItem { index, inbox, payload: payload.into(), late_count }
+    }
+}
+
 impl OwnedCommand {
     /// Runs `f` with the command as it was.
     pub fn lend<T>(self, f: impl FnOnce(Command<'_>) -> T) -> T {
@@ -266,6 +343,16 @@ impl OwnedCommand {
         match request {
             OwnedRequest::Push { partition, mut payloads } => {
                 f(Command::Push { tenant, queue, partition: &partition, payloads: &mut payloads })
+            }
+            OwnedRequest::Call { partition, mut payloads, until, fail_fast } => {
+                f(Command::Call { tenant, queue, partition: &partition, payloads: &mut payloads, until, fail_fast })
+            }
+            OwnedRequest::Reply { items } => {
+                let items: Vec<ReplyItem<'_>> = items
+                    .iter()
+                    .map(|item| ReplyItem { index: item.index, inbox: item.inbox, payload: &item.payload, late_count: item.late_count })
+                    .collect();
+                f(Command::Reply { tenant, items: &items })
             }
             OwnedRequest::Pop { partition, group, batch, wait_until, auto_ack } => {
                 f(Command::Pop { tenant, queue, partition: partition.as_deref(), group: &group, batch, wait_until, auto_ack })

@@ -3,6 +3,7 @@
 //! Invariants: an owner has at most one deadline; `positions[id]` is where `heap` holds it; a deadline never fires early. An owner
 //! whose true deadline moved later may leave the old one in place and look again when it fires.
 
+use crate::calls::CallIndex;
 use crate::queue::{QueueIndex, RingIndex};
 use crate::time::Time;
 use crate::waiters::WaiterIndex;
@@ -15,6 +16,8 @@ const SPARE_PLACES: usize = 1_024;
 pub(crate) enum Owner {
     /// A parked pop: its timeout or its window.
     Waiter(WaiterIndex),
+    /// A call: its timeout.
+    Call(CallIndex),
     /// A ring: the next lease end, ttl, or its own idleness.
     Ring(QueueIndex, RingIndex),
     /// A queue: idleness.
@@ -191,10 +194,11 @@ impl Heap {
     }
 }
 
-/// Whose deadlines fire when several are due: first what brings messages back or drops them, then pops, then queues.
+/// Whose deadlines fire when several are due: first what brings messages back or drops them, then calls, then pops, then queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Ring,
+    Call,
     Waiter,
     Queue,
 }
@@ -203,6 +207,7 @@ impl Owner {
     fn kind(self) -> Kind {
         match self {
             Self::Ring(..) => Kind::Ring,
+            Self::Call(_) => Kind::Call,
             Self::Waiter(_) => Kind::Waiter,
             Self::Queue(_) => Kind::Queue,
         }
@@ -213,6 +218,7 @@ impl Owner {
 #[derive(Debug, Default)]
 pub(crate) struct Deadlines {
     rings: Heap,
+    calls: Heap,
     waiters: Heap,
     queues: Heap,
 }
@@ -221,6 +227,7 @@ impl Deadlines {
     fn heap(&mut self, kind: Kind) -> &mut Heap {
         match kind {
             Kind::Ring => &mut self.rings,
+            Kind::Call => &mut self.calls,
             Kind::Waiter => &mut self.waiters,
             Kind::Queue => &mut self.queues,
         }
@@ -228,12 +235,12 @@ impl Deadlines {
 
     /// The earliest deadline.
     pub(crate) fn next(&self) -> Option<Time> {
-        [&self.rings, &self.waiters, &self.queues].into_iter().filter_map(Heap::next).min()
+        [&self.rings, &self.calls, &self.waiters, &self.queues].into_iter().filter_map(Heap::next).min()
     }
 
     /// Number of deadlines armed.
     pub(crate) fn len(&self) -> usize {
-        self.rings.len() + self.waiters.len() + self.queues.len()
+        self.rings.len() + self.calls.len() + self.waiters.len() + self.queues.len()
     }
 
     /// Fires at `at`, whatever was armed before.

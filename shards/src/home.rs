@@ -7,14 +7,13 @@ use std::sync::Arc;
 
 use crate::command::Refusal;
 use crate::forget::FORGET_INTERVAL;
-use crate::letter::{Agreement, Deferred, Idleness, Letter, Order, Report};
+use crate::letter::{Agreement, Deferred, Idleness, Letter, Order, Report, Wanted};
 use crate::limits::GROUPS_MAX;
 use crate::link::Link;
 use crate::name::QueueName;
 use crate::outbox::{Answer, Outbox, Ticket};
 use crate::placement::ShardIndex;
 use crate::pop::PopRequest;
-use crate::push::Room;
 use crate::queue::QueueIndex;
 use crate::room::Eviction;
 use crate::shard::Shard;
@@ -147,7 +146,7 @@ impl Shard {
     }
 
     /// Another shard needs a part of a queue whose home this is.
-    pub(crate) fn join_asked(&mut self, now: Time, from: ShardIndex, name: QueueName, wanted: Room, out: &mut impl Outbox) {
+    pub(crate) fn join_asked(&mut self, now: Time, from: ShardIndex, name: QueueName, wanted: Wanted, out: &mut impl Outbox) {
         let found = self.queues.find(name.tenant, &name.name);
         if let Some(index) = found.filter(|index| self.queues.get(*index).link.holds_back()) {
             self.queues.get_mut(index).link.defer(Deferred::Letter(from, Letter::Join { queue: name, wanted }));
@@ -155,7 +154,10 @@ impl Shard {
         }
         let index = match found.filter(|index| self.queues.get(*index).exists) {
             Some(index) => index,
-            None => match self.could_fit_new(wanted).and_then(|()| self.create_queue(name.tenant, &name.name, now)) {
+            None if wanted.must_exist => {
+                return out.send(from, Letter::Joined { queue: name, generation: 0, outcome: Err(Refusal::NoConsumers) });
+            }
+            None => match self.could_fit_new(wanted.room).and_then(|()| self.create_queue(name.tenant, &name.name, now)) {
                 Ok(index) => index,
                 Err(refusal) => return out.send(from, Letter::Joined { queue: name, generation: 0, outcome: Err(refusal) }),
             },
@@ -177,6 +179,7 @@ impl Shard {
         let agreement = Agreement {
             options: *queue.options,
             is_declared: queue.is_declared,
+            answered_at: queue.answered_at,
             groups: queue.groups.iter().map(|(_, group)| (Arc::clone(&group.name), group.bid(), group.is_spreading())).collect(),
             counters: queue.counters.share(),
         };

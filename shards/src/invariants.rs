@@ -19,6 +19,7 @@ impl Shard {
             parked += self.check_waiters(index, queue);
         }
         assert_eq!(parked, self.waiters.len(), "every waiter is on one list");
+        self.calls.check_invariants();
     }
 
     fn check_waiters(&self, index: QueueIndex, queue: &Queue) -> usize {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::budget::SharedCounters;
-use crate::command::{OwnedCommand, Refusal};
+use crate::command::{OwnedCommand, OwnedRequest, Refusal};
 use crate::name::QueueName;
 use crate::options::Options;
 use crate::outbox::{Receipt, Ticket};
@@ -21,8 +21,8 @@ pub enum Letter {
     Join {
         /// Which.
         queue: QueueName,
-        /// Messages and payload bytes of the push that needs it; zero for a pop.
-        wanted: (u64, u64),
+        /// What for.
+        wanted: Wanted,
     },
     /// The home's answer to `Join`.
     Joined {
@@ -84,6 +84,8 @@ pub enum Letter {
         group: Arc<str>,
         /// None: nobody is.
         parked_at: Option<Time>,
+        /// When a pop of any partition was last answered.
+        answered_at: Time,
     },
     /// To the home, while it bids: the sender has this many messages for the group.
     Hint {
@@ -172,6 +174,15 @@ pub enum RoomOutcome {
     Void,
 }
 
+/// What a part of a queue is opened for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wanted {
+    /// Messages and payload bytes of the push that needs it; zero for a pop.
+    pub room: (u64, u64),
+    /// A call that is to fail where nobody listens makes no queue.
+    pub must_exist: bool,
+}
+
 /// What a part of a queue must know to serve.
 #[derive(Debug)]
 pub struct Agreement {
@@ -181,6 +192,8 @@ pub struct Agreement {
     pub is_declared: bool,
     /// Each group's name, since when the home bids for it, and whether some part may not know it yet.
     pub groups: Vec<(Arc<str>, Option<Time>, bool)>,
+    /// When a pop of any partition was last answered.
+    pub answered_at: Time,
     /// The queue's counters.
     pub counters: Arc<SharedCounters>,
 }
@@ -298,4 +311,11 @@ pub(crate) enum Deferred {
     Command(Ticket, OwnedCommand),
     /// Another shard's letter.
     Letter(ShardIndex, Letter),
+}
+
+impl Deferred {
+    /// Whether it is a call that is to fail where nobody listens.
+    pub(crate) fn fails_fast(&self) -> bool {
+        matches!(self, Self::Command(_, OwnedCommand { request: OwnedRequest::Call { fail_fast: true, .. }, .. }))
+    }
 }

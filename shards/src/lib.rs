@@ -15,6 +15,7 @@
 
 mod ack;
 mod budget;
+mod calls;
 mod claim;
 mod command;
 mod cursor;
@@ -43,6 +44,7 @@ mod queues;
 mod ring;
 mod rings;
 mod room;
+mod seq;
 mod shard;
 mod status;
 mod time;
@@ -51,7 +53,9 @@ mod waiters;
 mod wake;
 
 pub use budget::{Bound, NodeBudget, Rate, TenantBudget};
-pub use command::{AckItem, Command, DropCause, Outcome, OwnedAckItem, OwnedCommand, OwnedRequest, Refusal, Verdict};
+pub use command::{
+    AckItem, Command, DropCause, Outcome, OwnedAckItem, OwnedCommand, OwnedReplyItem, OwnedRequest, Refusal, ReplyItem, Verdict,
+};
 pub use letter::Letter;
 pub use limits::*;
 pub use name::{DEFAULT_PARTITION, QUEUE_MODE, QueueName, Tenant};
@@ -59,6 +63,7 @@ pub use options::{Options, Policy, WindowBuffer};
 pub use outbox::{Answer, Delivery, DepthReport, GroupDepth, Outbox, PartitionDepth, QueueReport, Receipt, Ticket};
 pub use payload::Payload;
 pub use placement::{ShardIndex, home_shard, shard_of};
+pub use seq::{NO_INBOX, inbox_of, inbox_shard};
 pub use shard::{Shard, ShardConfig, ShardGauges};
 pub use time::{Span, Time};
 pub use undeliver::Undelivered;

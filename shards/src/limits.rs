@@ -1,6 +1,8 @@
 //! Every bound, with its unit. What has no bound here is bounded by one of these.
 
-/// Messages in one push, and acks in one ack call.
+use crate::time::Span;
+
+/// Messages in one push, acks in one ack call, and replies in one reply call.
 pub const CALL_ITEMS_MAX: usize = 10_000;
 /// Messages one pop may ask for.
 pub const BATCH_MAX: u32 = 10_000;
@@ -15,11 +17,14 @@ pub const NAME_BYTES_MAX: usize = 512;
 /// Shards of one node.
 pub const SHARDS_MAX: usize = 256;
 
+/// How long after a pop was answered a partition counts as listened to.
+pub const LISTENING_SPAN: Span = Span::from_secs(5);
+
 /// Bytes charged to the node for a message beside its payload.
 pub const MESSAGE_OVERHEAD_BYTES: u64 = 64;
 /// Bytes charged to the node for a queue beside its messages.
 pub const QUEUE_OVERHEAD_BYTES: u64 = 512;
-/// Bytes charged to the node for a parked pop.
+/// Bytes charged to the node for a parked pop, and for a call's inbox.
 pub const WAITER_OVERHEAD_BYTES: u64 = 192;
 
 const _: () = assert!(CALL_ITEMS_MAX >= BATCH_MAX as usize);

@@ -46,8 +46,10 @@ impl Shard {
                 let report = self.obey(now, &queue, generation, order, out);
                 out.send(from, Letter::Done { op, report });
             }
-            Letter::Bid { queue, generation, group, parked_at } => self.bid_published(now, &queue, generation, &group, parked_at, out),
-            Letter::Survey(claiming) => self.surveyed(from, &claiming, out),
+            Letter::Bid { queue, generation, group, parked_at, answered_at } => {
+                self.bid_published(now, &queue, generation, &group, (parked_at, answered_at), out);
+            }
+            Letter::Survey(claiming) => self.surveyed(now, from, &claiming, out),
             Letter::Take { claiming, picks } => self.take_asked(now, from, &claiming, &picks, out),
             Letter::Surveyed { claim, found } => self.survey_answered(now, from, claim, found, out),
             Letter::Taken { claim, runs, receipt, ready } => self.take_answered(now, from, claim, runs, receipt, ready, out),
@@ -67,10 +69,14 @@ impl Shard {
                 self.resume(now, work, out);
             }
             Err(refusal) => {
+                // A call that fails where there is no queue says nothing of what others want of it.
+                let (work, others): (Vec<_>, Vec<_>) =
+                    work.into_iter().partition(|work| refusal != Refusal::NoConsumers || work.fails_fast());
                 if let Some(membership) = self.queues.get_mut(index).link.membership_mut() {
                     membership.state = MemberState::Vacant;
                 }
                 self.refuse_all(now, work, refusal, out);
+                self.resume(now, others, out);
                 self.reap(index, out);
             }
         }
@@ -83,6 +89,7 @@ impl Shard {
         queue.generation = generation;
         queue.options = Arc::new(agreement.options);
         queue.is_declared = agreement.is_declared;
+        queue.answered_at = queue.answered_at.max(agreement.answered_at);
         queue.counters = QueueCounters::Shared(agreement.counters);
         for _ in 0..queue.rings.count() {
             queue.counters.open_partition(u64::MAX);
@@ -267,9 +274,19 @@ impl Shard {
         self.wake_any(now, index, group, out);
     }
 
-    fn bid_published(&mut self, now: Time, name: &QueueName, generation: u64, group: &str, parked_at: Option<Time>, out: &mut impl Outbox) {
+    fn bid_published(
+        &mut self,
+        now: Time,
+        name: &QueueName,
+        generation: u64,
+        group: &str,
+        told: (Option<Time>, Time),
+        out: &mut impl Outbox,
+    ) {
         let Some(index) = self.find_part(name, generation) else { return };
+        let (parked_at, answered_at) = told;
         let queue = self.queues.get_mut(index);
+        queue.answered_at = queue.answered_at.max(answered_at);
         let Some(group) = queue.groups.find(group) else { return };
         let entry = queue.groups.get_mut(group);
         entry.set_bid(parked_at);

@@ -37,6 +37,10 @@ pub struct Delivery<'a> {
 pub enum Answer {
     /// Appended: this many.
     Pushed(usize),
+    /// A call was not answered in time.
+    NoReply,
+    /// Answers to calls went where they belong, but these were refused, each with its item's `index`.
+    Replied(Vec<(u32, Refusal)>),
     /// Outcomes, each with its item's `index`.
     Acked(Vec<(u32, Outcome)>),
     /// Declared.
@@ -162,6 +166,8 @@ pub struct ReceiptMessage {
 pub trait Outbox {
     /// The ticket is answered, without messages.
     fn answer(&mut self, ticket: Ticket, answer: Answer);
+    /// A call is answered with this JSON text.
+    fn reply(&mut self, ticket: Ticket, payload: &[u8]);
     /// A pop is answered: calls of [`Outbox::message`] follow (none: the empty answer), then [`Outbox::end_delivery`].
     fn begin_delivery(&mut self, ticket: Ticket, queue: &str);
     /// One message of the delivery begun last.

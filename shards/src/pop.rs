@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use crate::command::{Command, Refusal};
 use crate::deadlines::{Kind, Owner};
 use crate::ledger::{Freed, WaiterRefused};
-use crate::letter::Deferred;
+use crate::letter::{Deferred, Wanted};
 use crate::limits::{ANSWER_PAYLOAD_BYTES_MAX, GROUPS_MAX, PARTITIONS_MAX, QUEUE_OVERHEAD_BYTES};
 use crate::link::Link;
 use crate::name::{QueueName, Tenant};
@@ -76,7 +76,7 @@ impl Shard {
             _ => {
                 let command = command.into_owned();
                 let name = QueueName { tenant, name: Arc::clone(&command.queue) };
-                self.join(now, &name, Deferred::Command(ticket, command), (0, 0), out);
+                self.join(now, &name, Deferred::Command(ticket, command), Wanted::default(), out);
             }
         }
     }
@@ -255,6 +255,7 @@ impl Shard {
 
     /// Answers a pop with what it can take here, maybe nothing.
     pub(crate) fn answer_pop(&mut self, now: Time, ticket: Ticket, index: QueueIndex, reach: Reach, out: &mut impl Outbox) {
+        self.note_answered(now, index, reach.ring);
         let name = Arc::clone(&self.queues.get(index).name);
         out.begin_delivery(ticket, &name);
         let receipt = self.take(now, index, reach, |partition, given| {
@@ -392,7 +393,8 @@ impl Shard {
     }
 
     /// Answers a pop with nothing.
-    pub(crate) fn answer_empty(&self, ticket: Ticket, index: QueueIndex, out: &mut impl Outbox) {
+    pub(crate) fn answer_empty(&mut self, now: Time, ticket: Ticket, index: QueueIndex, ring: Option<RingIndex>, out: &mut impl Outbox) {
+        self.note_answered(now, index, ring);
         out.begin_delivery(ticket, &self.queues.get(index).name);
         out.end_delivery(SmallVec::new());
     }

@@ -6,16 +6,18 @@
 use std::sync::Arc;
 
 use crate::budget::QueueCounters;
+use crate::calls::CallTerms;
 use crate::command::{Command, DropCause, OwnedCommand, Refusal};
 use crate::ledger::{Freed, Ledger};
-use crate::letter::{Deferred, Letter, RoomOutcome};
-use crate::limits::{PARTITIONS_MAX, QUEUE_OVERHEAD_BYTES};
+use crate::letter::{Deferred, Letter, RoomOutcome, Wanted};
+use crate::limits::{PARTITIONS_MAX, QUEUE_OVERHEAD_BYTES, WAITER_OVERHEAD_BYTES};
 use crate::link::Link;
 use crate::name::{QueueName, Tenant};
 use crate::options::{Options, Policy};
 use crate::outbox::{Answer, Outbox, Ticket};
 use crate::payload::Payload;
 use crate::queue::{GroupIndex, Queue, QueueIndex};
+use crate::seq;
 use crate::shard::Shard;
 use crate::time::Time;
 
@@ -29,6 +31,9 @@ pub(crate) struct WaitingPush {
     generation: u64,
     partition: Arc<str>,
     payloads: Vec<Payload>,
+    call: Option<CallTerms>,
+    /// A call whose client hung up: it is given up when the word comes that it waits for.
+    is_gone: bool,
 }
 
 /// One push, parsed.
@@ -39,6 +44,8 @@ pub(crate) struct PushRequest<'a> {
     pub(crate) queue: &'a str,
     pub(crate) partition: &'a str,
     pub(crate) payloads: &'a mut Vec<Payload>,
+    /// A call's push of one message: it is charged for its inbox too, and not answered by being done.
+    pub(crate) call: Option<CallTerms>,
 }
 
 impl PushRequest<'_> {
@@ -49,7 +56,21 @@ impl PushRequest<'_> {
     /// Takes the push over, to wait with.
     fn take_command(&mut self) -> OwnedCommand {
         let Self { tenant, queue, partition, .. } = *self;
-        Command::Push { tenant, queue, partition, payloads: self.payloads }.into_owned()
+        let payloads = &mut *self.payloads;
+        match self.call {
+            None => Command::Push { tenant, queue, partition, payloads }.into_owned(),
+            Some(CallTerms { until, fail_fast }) => Command::Call { tenant, queue, partition, payloads, until, fail_fast }.into_owned(),
+        }
+    }
+
+    /// What the node is charged.
+    fn node_bytes(&self) -> u64 {
+        let (messages, bytes) = self.wanted();
+        Ledger::node_bytes(messages, bytes) + if self.call.is_some() { WAITER_OVERHEAD_BYTES } else { 0 }
+    }
+
+    fn fails_fast(&self) -> bool {
+        self.call.is_some_and(|call| call.fail_fast)
     }
 }
 
@@ -71,8 +92,7 @@ pub(crate) fn missing(counters: &QueueCounters, wanted: Room, made: Room, option
 /// Charges the node for a push, less what its eviction will free; how much that is. None: refused, nothing charged. What is freed on
 /// other cores is not credited.
 fn charge_net(ledger: &Ledger, queue: &Queue, push: &PushRequest<'_>, lacks: Room) -> Option<u64> {
-    let (messages, bytes) = push.wanted();
-    let node_bytes = Ledger::node_bytes(messages, bytes);
+    let node_bytes = push.node_bytes();
     let bound = &ledger.budget.bytes;
     let is_alone = matches!(queue.counters, QueueCounters::Plain { .. });
     if lacks == (0, 0) || !is_alone {
@@ -95,22 +115,27 @@ impl Shard {
         if !is_resumed && let Err(retry_after) = self.ledger.budget.tenant(push.tenant).rate.spend(now, wanted.0) {
             return self.refuse(ticket, Refusal::RateLimited { retry_after }, out);
         }
-        let done = match self.queues.find(push.tenant, push.queue) {
+        let found = self.queues.find(push.tenant, push.queue);
+        let is_unheard = push.fails_fast() && !found.is_some_and(|index| self.has_listeners(now, index, push.partition));
+        let done = match found {
             Some(index) if self.queues.get(index).link.holds_back() => {
                 let command = push.take_command();
                 return self.defer(index, ticket, command);
             }
+            Some(index) if is_unheard && self.queues.get(index).exists => Err(Refusal::NoConsumers),
             Some(index) if self.queues.get(index).exists => self.push_into(now, index, &mut push, out),
+            _ if self.is_home_of(push.tenant, push.queue) && is_unheard => Err(Refusal::NoConsumers),
             _ if self.is_home_of(push.tenant, push.queue) => self.push_to_new(now, &mut push, out),
             _ => {
                 let command = push.take_command();
                 let queue = QueueName { tenant: push.tenant, name: Arc::clone(&command.queue) };
+                let wanted = Wanted { room: wanted, must_exist: is_unheard };
                 return self.join(now, &queue, Deferred::Command(ticket, command), wanted, out);
             }
         };
         match done {
-            Ok(true) => out.answer(ticket, Answer::Pushed(wanted.0 as usize)),
-            Ok(false) => {}
+            Ok(true) if push.call.is_none() => out.answer(ticket, Answer::Pushed(wanted.0 as usize)),
+            Ok(_) => {}
             Err(refusal) => self.refuse(ticket, refusal, out),
         }
     }
@@ -121,9 +146,10 @@ impl Shard {
         if wanted.0 > max.0 || wanted.1 > max.1 { Err(Refusal::QueueFull { can_fit: false }) } else { Ok(()) }
     }
 
-    fn admit_to_new(&self, tenant: Tenant, wanted: Room) -> Result<(), Refusal> {
+    fn admit_to_new(&self, push: &PushRequest<'_>) -> Result<(), Refusal> {
+        let wanted = push.wanted();
         let budget = &self.ledger.budget;
-        let tenant = budget.tenant(tenant);
+        let tenant = budget.tenant(push.tenant);
         if !tenant.bytes.charge(wanted.1) {
             return Err(Refusal::TenantBytes);
         }
@@ -133,7 +159,7 @@ impl Shard {
         }
         let refusal = match self.could_fit_new(wanted) {
             Err(refusal) => refusal,
-            Ok(()) if budget.bytes.charge(QUEUE_OVERHEAD_BYTES + Ledger::node_bytes(wanted.0, wanted.1)) => return Ok(()),
+            Ok(()) if budget.bytes.charge(QUEUE_OVERHEAD_BYTES + push.node_bytes()) => return Ok(()),
             Ok(()) => Refusal::NodeBytes,
         };
         tenant.bytes.release(wanted.1);
@@ -143,10 +169,11 @@ impl Shard {
 
     fn push_to_new(&mut self, now: Time, push: &mut PushRequest<'_>, out: &mut impl Outbox) -> Result<bool, Refusal> {
         let wanted = push.wanted();
-        self.admit_to_new(push.tenant, wanted)?;
+        self.charge_inbox(push)?;
+        self.admit_to_new(push).inspect_err(|_| self.release_inbox(push))?;
         let index = self.insert_queue(push.tenant, push.queue, now);
         self.queues.get_mut(index).counters.charge_unbounded(wanted.0, wanted.1);
-        self.append(now, index, push.partition, push.payloads, out);
+        self.append(now, index, push, out);
         Ok(true)
     }
 
@@ -154,16 +181,33 @@ impl Shard {
     fn push_into(&mut self, now: Time, index: QueueIndex, push: &mut PushRequest<'_>, out: &mut impl Outbox) -> Result<bool, Refusal> {
         let (_, bytes) = push.wanted();
         let budget = Arc::clone(&self.ledger.budget);
+        self.charge_inbox(push)?;
         if !budget.tenant(push.tenant).bytes.charge(bytes) {
+            self.release_inbox(push);
             return Err(Refusal::TenantBytes);
         }
         let admitted = self.admit(now, index, push, out);
         match admitted {
-            Ok(true) => self.append(now, index, push.partition, push.payloads, out),
+            Ok(true) => self.append(now, index, push, out),
             Ok(false) => {}
-            Err(_) => budget.tenant(push.tenant).bytes.release(bytes),
+            Err(_) => {
+                budget.tenant(push.tenant).bytes.release(bytes);
+                self.release_inbox(push);
+            }
         }
         admitted
+    }
+
+    /// A call's inbox counts as a parked pop; its bytes are charged to the node with the push's.
+    fn charge_inbox(&self, push: &PushRequest<'_>) -> Result<(), Refusal> {
+        let fits = push.call.is_none() || self.ledger.budget.tenant(push.tenant).parked.charge(1);
+        if fits { Ok(()) } else { Err(Refusal::TooManyParked) }
+    }
+
+    fn release_inbox(&self, push: &PushRequest<'_>) {
+        if push.call.is_some() {
+            self.ledger.budget.tenant(push.tenant).parked.release(1);
+        }
     }
 
     /// Charges queue and node, making room by the queue's policy. False: other cores are asked, and the push waits.
@@ -182,7 +226,7 @@ impl Shard {
         let lacks = missing(&queue.counters, wanted, (0, 0), &options);
         if lacks != (0, 0) && options.policy == Policy::Reject {
             return match self.groups_to_forget(now, index, lacks) {
-                Some((idle, room)) => self.admit_without(index, &idle, room, wanted),
+                Some((idle, room)) => self.admit_without(index, &idle, room, push),
                 None => self.ask_for_idle_groups(now, index, push, out),
             };
         }
@@ -202,8 +246,8 @@ impl Shard {
     }
 
     /// Admits a push that fits once these idle groups, which alone hold so much room, are forgotten.
-    fn admit_without(&mut self, index: QueueIndex, idle: &[GroupIndex], room: Room, wanted: Room) -> Result<bool, Refusal> {
-        let node_bytes = Ledger::node_bytes(wanted.0, wanted.1);
+    fn admit_without(&mut self, index: QueueIndex, idle: &[GroupIndex], room: Room, push: &PushRequest<'_>) -> Result<bool, Refusal> {
+        let (wanted, node_bytes) = (push.wanted(), push.node_bytes());
         let credit = Ledger::node_bytes(room.0, room.1).min(node_bytes);
         if !self.ledger.budget.bytes.charge(node_bytes - credit) {
             return Err(Refusal::NodeBytes);
@@ -238,18 +282,22 @@ impl Shard {
     }
 
     /// Appends an admitted push and wakes whom it concerns.
-    fn append(&mut self, now: Time, index: QueueIndex, partition: &str, payloads: &mut Vec<Payload>, out: &mut impl Outbox) {
-        let ring = self.open_ring(index, partition, now);
-        let (stride, shard) = (u64::from(self.config.shard_count.max(1)), u64::from(self.config.index.0));
-        let seqs_given = &mut self.seqs_given;
+    fn append(&mut self, now: Time, index: QueueIndex, push: &mut PushRequest<'_>, out: &mut impl Outbox) {
+        let ring = self.open_ring(index, push.partition, now);
+        let (shard, shard_count, is_call) = (self.config.index, self.config.shard_count, push.call.is_some());
+        let (seqs_given, mut last) = (&mut self.seqs_given, 0);
         let next_seq = || {
             *seqs_given += 1;
-            *seqs_given * stride + shard
+            last = seq::nth(*seqs_given, shard, shard_count, is_call);
+            last
         };
-        self.ledger.pushed += payloads.len() as u64;
+        self.ledger.pushed += push.payloads.len() as u64;
         let queue = self.queues.get_mut(index);
         queue.used_at = now;
-        queue.append(ring, now, payloads.drain(..), next_seq);
+        queue.append(ring, now, push.payloads.drain(..), next_seq);
+        if let Some(call) = push.call {
+            self.park_call(push.tenant, push.ticket, call.until, last, (index, ring));
+        }
         self.arm_ring_ttl(index, ring);
         self.wake_ring(now, index, ring, out);
         self.arm_queue(now, index);
@@ -262,6 +310,8 @@ impl Shard {
             generation: queue.generation,
             partition: push.partition.into(),
             payloads: std::mem::take(push.payloads),
+            call: push.call,
+            is_gone: false,
         };
         self.waiting_pushes.insert(push.ticket, waiting);
     }
@@ -278,8 +328,7 @@ impl Shard {
         if matches!(queue.link, Link::Alone) || !self.may_forget_groups(now, index) {
             return Err(Refusal::QueueFull { can_fit: true });
         }
-        let wanted = push.wanted();
-        if !self.ledger.budget.bytes.charge(Ledger::node_bytes(wanted.0, wanted.1)) {
+        if !self.ledger.budget.bytes.charge(push.node_bytes()) {
             return Err(Refusal::NodeBytes);
         }
         self.keep_waiting(index, push);
@@ -315,11 +364,27 @@ impl Shard {
 
     /// A waiting push is charged everywhere.
     fn finish_push(&mut self, now: Time, ticket: Ticket, out: &mut impl Outbox) {
-        let Some(WaitingPush { name, generation, partition, mut payloads }) = self.waiting_pushes.remove(&ticket) else { return };
-        let Some(index) = self.find_part(&name, generation) else { unreachable!("the home's word comes before its next order") };
+        let Some(WaitingPush { name, generation, is_gone, .. }) = self.waiting_pushes.get(&ticket) else { return };
+        let Some(index) = self.find_part(name, *generation) else { unreachable!("the home's word comes before its next order") };
+        if *is_gone {
+            return self.uncharge_push(index, ticket);
+        }
+        let Some(WaitingPush { name, partition, mut payloads, call, .. }) = self.waiting_pushes.remove(&ticket) else { return };
         let count = payloads.len();
-        self.append(now, index, &partition, &mut payloads, out);
-        out.answer(ticket, Answer::Pushed(count));
+        let mut push =
+            PushRequest { ticket, tenant: name.tenant, queue: &name.name, partition: &partition, payloads: &mut payloads, call };
+        self.append(now, index, &mut push, out);
+        if call.is_none() {
+            out.answer(ticket, Answer::Pushed(count));
+        }
+    }
+
+    /// The client of a waiting call is gone, and its push is charged to the queue.
+    fn uncharge_push(&mut self, index: QueueIndex, ticket: Ticket) {
+        if let Some(push) = self.withdraw_push(ticket) {
+            let (messages, bytes) = size_of(&push.payloads);
+            self.queues.get_mut(index).counters.release(messages, bytes);
+        }
     }
 
     /// Uncharges a waiting push: the push.
@@ -327,19 +392,31 @@ impl Shard {
         let push = self.waiting_pushes.remove(&ticket)?;
         let (messages, bytes) = size_of(&push.payloads);
         self.ledger.release_messages(push.name.tenant, Freed { messages, bytes });
+        if push.call.is_some() {
+            self.ledger.release_waiter(push.name.tenant);
+        }
         Some(push)
     }
 
     fn give_up_push(&mut self, ticket: Ticket, refusal: Refusal, out: &mut impl Outbox) {
-        if self.withdraw_push(ticket).is_some() {
+        if self.withdraw_push(ticket).is_some_and(|push| !push.is_gone) {
             self.refuse(ticket, refusal, out);
         }
     }
 
+    /// The client of a call that waits for its queue's home hung up. Whether there is such a call.
+    pub(crate) fn abandon_push(&mut self, ticket: Ticket) -> bool {
+        let push = self.waiting_pushes.get_mut(&ticket).filter(|push| push.call.is_some());
+        push.map(|push| push.is_gone = true).is_some()
+    }
+
     /// The queue was reset or deleted while the push waited: it begins anew.
     fn restart_push(&mut self, now: Time, ticket: Ticket, out: &mut impl Outbox) {
-        let Some(WaitingPush { name, partition, mut payloads, .. }) = self.withdraw_push(ticket) else { return };
-        let push = PushRequest { ticket, tenant: name.tenant, queue: &name.name, partition: &partition, payloads: &mut payloads };
+        let Some(WaitingPush { name, partition, mut payloads, call, is_gone, .. }) = self.withdraw_push(ticket) else { return };
+        if is_gone {
+            return;
+        }
+        let push = PushRequest { ticket, tenant: name.tenant, queue: &name.name, partition: &partition, payloads: &mut payloads, call };
         self.push(now, push, true, out);
     }
 }

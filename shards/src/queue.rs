@@ -66,6 +66,8 @@ pub(crate) struct Queue {
     /// For bounds, ttl, retry; none were dropped while there is none.
     pub(crate) drops: Option<Box<[u64; 3]>>,
     pub(crate) used_at: Time,
+    /// When a pop of any partition was last answered; 0: never.
+    pub(crate) answered_at: Time,
     pub(crate) deadline: DeadlineId,
     pub(crate) link: Link,
     /// The oldest message of each ring, roughly; made when dropOldest first has to look beyond one ring.
@@ -108,6 +110,7 @@ impl Queue {
             bytes: 0,
             drops: None,
             used_at: now,
+            answered_at: Time(0),
             deadline: DeadlineId::NONE,
             link: Link::Alone,
             heads: None,
@@ -216,7 +219,9 @@ impl Queue {
     }
 
     fn count_drop(&mut self, cause: DropCause, ledger: &mut Ledger) {
-        self.drops.get_or_insert_default()[cause as usize] += 1;
+        if (cause as usize) < 3 {
+            self.drops.get_or_insert_default()[cause as usize] += 1;
+        }
         ledger.dropped[cause as usize] += 1;
     }
 
@@ -230,10 +235,17 @@ impl Queue {
         cursor.make_ready(seq, behind.0, behind.1, state);
     }
 
-    /// Takes the oldest message of a ring out, leased or not, and tells every group: payload bytes freed.
+    /// Takes the oldest message of a ring out, leased or not, and tells every group.
     pub(crate) fn evict_first(&mut self, ring: RingIndex, cause: DropCause, now: Time, ledger: &mut Ledger, freed: &mut Freed) {
+        if self.rings.get(ring).first().is_some() {
+            self.evict(ring, 0, cause, now, ledger, freed);
+        }
+    }
+
+    /// Takes the message held at `index` out, leased or not, and tells every group.
+    pub(crate) fn evict(&mut self, ring: RingIndex, index: usize, cause: DropCause, now: Time, ledger: &mut Ledger, freed: &mut Freed) {
         let ring = self.rings.get_mut(ring);
-        let Some(seq) = ring.first().map(|slot| slot.seq) else { return };
+        let seq = ring.slot(index).seq;
         let mut passed: SmallVec<[GroupIndex; 8]> = SmallVec::new();
         for cursor in &mut ring.cursors {
             passed.push(cursor.group);
@@ -242,18 +254,20 @@ impl Queue {
                 group.forget_delivery(cursor.unsettled(seq), now);
                 cursor.settle(seq);
             } else {
-                cursor.next = seq + 1;
+                if index == 0 {
+                    cursor.next = seq + 1;
+                }
                 cursor.seen += 1;
                 group.miss(cause);
             }
         }
         // A group without a cursor stands at the beginning: the message was ahead of it.
-        for (index, group) in self.groups.iter_mut() {
-            if !passed.contains(&index) {
+        for (other, group) in self.groups.iter_mut() {
+            if !passed.contains(&other) {
                 group.miss(cause);
             }
         }
-        freed.add_payload(ring.free(0).as_ref());
+        freed.add_payload(ring.free(index).as_ref());
         self.count_drop(cause, ledger);
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::cursor::Cursor;
+use crate::cursor::{Cursor, Delivered, DeliveryState};
 use crate::deadlines::DeadlineId;
 use crate::ledger::Freed;
 use crate::payload::Payload;
@@ -42,6 +42,8 @@ pub(crate) struct Ring {
     pub(crate) bytes: u64,
     /// Last push to it or pop of it by name.
     pub(crate) used_at: Time,
+    /// When a pop of it by name was last answered; 0: never.
+    pub(crate) answered_at: Time,
     pub(crate) deadline: DeadlineId,
 }
 
@@ -63,6 +65,7 @@ impl Ring {
             held: 0,
             bytes: 0,
             used_at: now,
+            answered_at: Time(0),
             deadline: DeadlineId::NONE,
         }
     }
@@ -259,6 +262,12 @@ impl Ring {
             cursor.move_to(end, appended);
         }
         dropped
+    }
+
+    /// Whether no group was given the message, or what was given came back unread.
+    pub(crate) fn is_untaken(&self, seq: u64) -> bool {
+        let came_back = |delivered: &Delivered| delivered.state == DeliveryState::Returned && delivered.attempts == 0;
+        self.cursors.iter().all(|cursor| cursor.next <= seq || cursor.unsettled(seq).is_some_and(came_back))
     }
 
     /// Whether any pop is parked on this partition by name.

@@ -9,12 +9,13 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::budget::NodeBudget;
+use crate::calls::{CallTerms, Calls};
 use crate::claim::Claim;
 use crate::command::{Command, OwnedCommand, Refusal};
 use crate::deadlines::{Deadlines, Kind, Owner};
 use crate::home::Op;
 use crate::ledger::Ledger;
-use crate::letter::{Deferred, Letter};
+use crate::letter::{Deferred, Letter, Wanted};
 use crate::limits::QUEUE_OVERHEAD_BYTES;
 use crate::link::{Link, MemberState, Membership};
 use crate::name::{QueueName, Tenant};
@@ -68,6 +69,8 @@ pub struct ShardGauges {
     pub queues: u64,
     /// Parked pops.
     pub waiters: u64,
+    /// Calls waiting for their answer.
+    pub calls: u64,
     /// Armed deadlines.
     pub deadlines: u64,
 }
@@ -79,6 +82,7 @@ pub struct Shard {
     pub(crate) queues: Queues,
     pub(crate) ledger: Ledger,
     pub(crate) waiters: Waiters,
+    pub(crate) calls: Calls,
     pub(crate) deadlines: Deadlines,
     /// Numbers given so far, to messages of any ring.
     pub(crate) seqs_given: u64,
@@ -100,6 +104,7 @@ impl Shard {
             queues: Queues::new(config.hash_seed),
             ledger: Ledger::new(Arc::clone(&config.budget)),
             waiters: Waiters::new(),
+            calls: Calls::new(),
             deadlines: Deadlines::default(),
             seqs_given: 0,
             generations_given: 0,
@@ -123,8 +128,13 @@ impl Shard {
     pub(crate) fn run(&mut self, now: Time, ticket: Ticket, command: Command<'_>, is_resumed: bool, out: &mut impl Outbox) {
         match command {
             Command::Push { tenant, queue, partition, payloads } => {
-                self.push(now, PushRequest { ticket, tenant, queue, partition, payloads }, is_resumed, out);
+                self.push(now, PushRequest { ticket, tenant, queue, partition, payloads, call: None }, is_resumed, out);
             }
+            Command::Call { tenant, queue, partition, payloads, until, fail_fast } => {
+                let call = Some(CallTerms { until, fail_fast });
+                self.push(now, PushRequest { ticket, tenant, queue, partition, payloads, call }, is_resumed, out);
+            }
+            Command::Reply { tenant, items } => self.reply(now, ticket, tenant, items, out),
             Command::Pop { .. } => self.pop(now, ticket, command, out),
             Command::Ack { .. } => self.ack(now, ticket, command, out),
             Command::Configure { .. } => self.configure(now, ticket, command, out),
@@ -141,17 +151,18 @@ impl Shard {
         }
     }
 
-    /// The client of a waiting pop hung up: it is forgotten at once and takes nothing.
+    /// The client of a waiting pop or a call hung up: it is forgotten at once and takes nothing.
     pub fn cancel(&mut self, now: Time, ticket: Ticket, out: &mut impl Outbox) {
         self.expire(now, out);
-        match self.waiters.find(ticket) {
-            Some(waiter) => self.cancel_waiter(now, waiter, out),
-            None => {
-                let is_claiming = self.cancel_claim(ticket);
-                if !is_claiming {
-                    self.deferred.remove(&ticket);
-                }
-            }
+        if let Some(waiter) = self.waiters.find(ticket) {
+            return self.cancel_waiter(now, waiter, out);
+        }
+        if let Some(call) = self.calls.find(ticket) {
+            return self.cancel_call(now, call);
+        }
+        let is_claiming = self.cancel_claim(ticket);
+        if !is_claiming && !self.abandon_push(ticket) {
+            self.deferred.remove(&ticket);
         }
     }
 
@@ -162,7 +173,8 @@ impl Shard {
     }
 
     /// Lets everything due by `now` happen: first what drops messages or brings them back, so that what comes back together is given
-    /// together and nothing expired is delivered; then pops that end; then collection.
+    /// together and nothing expired is delivered; then calls that end, and take back what nobody took; then pops that end; then
+    /// collection.
     pub fn expire(&mut self, now: Time, out: &mut impl Outbox) {
         let mut touched: SmallVec<[QueueIndex; 4]> = SmallVec::new();
         while let Some(Owner::Ring(queue, ring)) = self.deadlines.pop_due(Kind::Ring, now) {
@@ -172,6 +184,9 @@ impl Shard {
         }
         for queue in touched {
             self.wake_all(now, queue, out);
+        }
+        while let Some(Owner::Call(call)) = self.deadlines.pop_due(Kind::Call, now) {
+            self.call_due(now, call, out);
         }
         while let Some(Owner::Waiter(waiter)) = self.deadlines.pop_due(Kind::Waiter, now) {
             self.waiter_due(now, waiter, out);
@@ -194,6 +209,7 @@ impl Shard {
             dropped: *dropped,
             queues: self.queues.len() as u64,
             waiters: self.waiters.len() as u64,
+            calls: self.calls.len() as u64,
             deadlines: self.deadlines.len() as u64,
         }
     }
@@ -251,7 +267,7 @@ impl Shard {
     }
 
     /// This shard's part of a queue whose home is another: asks for it where there is none, and keeps `work` until the home answered.
-    pub(crate) fn join(&mut self, now: Time, name: &QueueName, work: Deferred, wanted: (u64, u64), out: &mut impl Outbox) {
+    pub(crate) fn join(&mut self, now: Time, name: &QueueName, work: Deferred, wanted: Wanted, out: &mut impl Outbox) {
         let home = self.home_of(name.tenant, &name.name);
         let index = match self.queues.find(name.tenant, &name.name) {
             Some(index) => index,

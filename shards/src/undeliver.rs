@@ -54,7 +54,9 @@ impl Shard {
             }
             let mut freed = Freed::default();
             for message in run.messages {
+                let seq = message.seq;
                 self.take_message_back(now, index, ring, group, message, how, &mut freed);
+                self.withdraw_if_over(now, index, ring, seq);
             }
             self.queues.get_mut(index).release(freed, &self.ledger);
             self.arm_ring_ttl(index, ring);

@@ -222,7 +222,7 @@ impl Shard {
         }
         if is_timeout {
             self.unpark(now, waiter);
-            self.answer_empty(ticket, index, out);
+            self.answer_empty(now, ticket, index, ring, out);
             return self.after_unpark(now, index, group, ring, out);
         }
         // The window ended with nothing to show: what it saw was taken by another.
@@ -274,10 +274,10 @@ impl Shard {
         entry.set_bid(oldest);
         directory.ready.retain(|(of, _, _)| *of != group);
         let (members, group_name) = (directory.members.clone(), Arc::clone(&entry.name));
-        let name = queue.full_name();
+        let (name, answered_at) = (queue.full_name(), queue.answered_at);
         for member in members {
             let group = Arc::clone(&group_name);
-            out.send(member, Letter::Bid { queue: name.clone(), generation: queue.generation, group, parked_at: oldest });
+            out.send(member, Letter::Bid { queue: name.clone(), generation: queue.generation, group, parked_at: oldest, answered_at });
         }
         queue.groups.note_waiting(group);
     }

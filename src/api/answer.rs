@@ -5,9 +5,10 @@
 
 use std::time::SystemTime;
 
-use mayfly_shards::{Delivery, Outcome};
+use mayfly_shards::{Delivery, Outcome, inbox_of};
 
 use super::id::{self, Incarnation};
+use super::inbox;
 use super::json::append_string;
 use super::timestamp;
 
@@ -36,6 +37,11 @@ pub fn pop_message(out: &mut Vec<u8>, incarnation: &Incarnation, delivery: &Deli
     out.extend_from_within(partition);
     out.extend_from_slice(b"\",\"attempts\":");
     append_number(out, u64::from(delivery.attempts));
+    if let Some(number) = inbox_of(delivery.seq) {
+        out.extend_from_slice(b",\"replyTo\":\"");
+        inbox::append(out, incarnation, number);
+        out.push(b'"');
+    }
     out.extend_from_slice(b",\"payload\":");
     out.extend_from_slice(delivery.payload);
     out.push(b'}');
@@ -59,7 +65,7 @@ pub fn acked<'a>(out: &mut Vec<u8>, results: impl IntoIterator<Item = (&'a [u8],
     out.extend_from_slice(b"]}");
 }
 
-fn outcome_word(outcome: Outcome) -> &'static str {
+pub(super) fn outcome_word(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Acked => "acked",
         Outcome::Redelivered => "redelivered",

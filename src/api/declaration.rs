@@ -9,7 +9,7 @@ use mayfly_shards::{BATCH_MAX, Options, Policy, WindowBuffer};
 
 use super::fault::Fault;
 use super::json::{Scanner, Text};
-use super::request::{object, required_name, set_once, skip, wrong_type};
+use super::request::{object, required_queue, set_once, skip, wrong_type};
 
 /// A configure call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,7 +116,7 @@ pub fn configure(body: &[u8]) -> Result<ConfigureRequest<'_>, Fault> {
     let mut scanner = Scanner::new(body);
     let (mut queue, mut options) = (None, None);
     object(&mut scanner, "the body", |scanner, key| match &*key.word() {
-        b"queue" => set_once(&mut queue, "queue", || required_name(scanner, "queue")),
+        b"queue" => set_once(&mut queue, "queue", || required_queue(scanner, "queue")),
         b"options" => set_once(&mut options, "options", || read_spelled_options(scanner)),
         _ => skip(scanner),
     })?;

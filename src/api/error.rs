@@ -34,6 +34,8 @@ pub enum Failure {
     Unreadable(Fault),
     /// depth of a queue that is not there.
     QueueNotFound,
+    /// A call was not answered in time.
+    NoReply,
     /// A shard refused; nothing was done.
     Refused(Refusal),
     /// This node no longer serves the partition; nothing was done.
@@ -72,6 +74,7 @@ impl Failure {
             Self::Unreadable(_) => row(Status::BadRequest, "ephemeral_bad_request", None),
             Self::QueueNotFound => row(Status::NotFound, "ephemeral_queue_not_found", None),
             Self::Refused(refusal) => refusal_row(*refusal),
+            Self::NoReply => row(Status::GatewayTimeout, "no_reply", None),
             Self::OwnerMoved => row(Status::ServiceUnavailable, "owner_moved", Some(1)),
             Self::ForwardFailed => row(Status::ServiceUnavailable, "ephemeral_forward_failed", Some(1)),
         }
@@ -107,6 +110,7 @@ fn refusal_row(refusal: Refusal) -> Row {
         Refusal::RateLimited { retry_after } => row(Status::TooManyRequests, "rate_limited", Some(retry_after.as_retry_after_secs())),
         Refusal::TooManyParked => row(Status::TooManyRequests, "rate_limited", Some(1)),
         Refusal::TenantBytes | Refusal::TenantQueues => row(Status::Forbidden, "ephemeral_quota_exceeded", None),
+        Refusal::NoConsumers => row(Status::Conflict, "no_consumers", None),
         Refusal::NodeBytes => row(Status::ServiceUnavailable, "ephemeral_unavailable", Some(1)),
     }
 }
@@ -126,6 +130,7 @@ impl fmt::Display for Failure {
             Self::Unreadable(fault) => fault.fmt(f),
             Self::QueueNotFound => f.write_str("there is no such queue"),
             Self::Refused(refusal) => fmt_refusal(*refusal, f),
+            Self::NoReply => f.write_str("no reply came in time"),
             Self::OwnerMoved => f.write_str("the partition is being moved to another owner; nothing was done, try again"),
             Self::ForwardFailed => f.write_str("the owner did not answer in time; the outcome is not known"),
         }
@@ -143,7 +148,8 @@ fn fmt_refusal(refusal: Refusal, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Refusal::RateLimited { retry_after } => {
             write!(f, "the tenant's message rate is used up for {} s", retry_after.as_retry_after_secs())
         }
-        Refusal::TooManyParked => f.write_str("the tenant has as many parked pops as it may"),
+        Refusal::TooManyParked => f.write_str("the tenant has as many parked pops and calls as it may"),
+        Refusal::NoConsumers => f.write_str("nobody listens to the partition; nothing was pushed"),
         Refusal::TenantBytes => f.write_str("the tenant holds as many bytes as it may"),
         Refusal::TenantQueues => f.write_str("the tenant has as many queues as it may"),
         Refusal::NodeBytes => f.write_str("the node's memory for messages is full; nothing was done, try again"),
@@ -213,6 +219,8 @@ mod tests {
         assert_eq!(seen(Refusal::TenantBytes), (403, "ephemeral_quota_exceeded", None));
         assert_eq!(seen(Refusal::TenantQueues), (403, "ephemeral_quota_exceeded", None));
         assert_eq!(seen(Refusal::NodeBytes), (503, "ephemeral_unavailable", Some(1)));
+        assert_eq!(seen(Refusal::NoConsumers), (409, "no_consumers", None));
+        assert_eq!(seen(Failure::NoReply), (504, "no_reply", None));
         assert_eq!(seen(Failure::OwnerMoved), (503, "owner_moved", Some(1)));
         assert_eq!(seen(Failure::ForwardFailed), (503, "ephemeral_forward_failed", Some(1)));
     }

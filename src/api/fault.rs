@@ -33,6 +33,8 @@ pub enum Fault {
     NameTooLong(&'static str),
     /// A name with a byte below 0x20 or 0x7f.
     NameControl(&'static str),
+    /// The name of a reply inbox where a queue's must be.
+    NameReserved(&'static str),
     /// Text that is no Unicode: invalid UTF-8, or half a surrogate pair.
     NotUnicode(&'static str),
     /// A key that the closed list of options does not have.
@@ -66,6 +68,7 @@ impl fmt::Display for Fault {
             Self::NameEmpty(field) => write!(f, "{field} must not be empty"),
             Self::NameTooLong(field) => write!(f, "{field} is longer than {NAME_BYTES_MAX} bytes of UTF-8"),
             Self::NameControl(field) => write!(f, "{field} must not contain control characters"),
+            Self::NameReserved(field) => write!(f, "{field} is the name of a reply inbox, which can only be pushed to"),
             Self::NotUnicode(field) => write!(f, "{field} is not valid Unicode text"),
             Self::UnknownOption { within, key } => {
                 write!(f, "{within} has no key \"{key}\"; the options are {OPTION_NAMES}, and windowBuffer's keys are ms and count")

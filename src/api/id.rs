@@ -17,17 +17,22 @@ pub struct Incarnation {
 }
 
 const HEX_DIGIT_COUNT: usize = 16;
+pub(super) const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
 
 impl Incarnation {
     /// The incarnation of this number.
     #[must_use]
     pub fn new(number: u64) -> Self {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut hex = [0; HEX_DIGIT_COUNT];
         for (index, digit) in hex.iter_mut().enumerate() {
-            *digit = DIGITS[(number >> (60 - 4 * index) & 15) as usize];
+            *digit = HEX_DIGITS[(number >> (60 - 4 * index) & 15) as usize];
         }
         Self { number, hex }
+    }
+
+    /// 16 lower hex digits.
+    pub(super) fn hex(&self) -> &[u8] {
+        &self.hex
     }
 }
 
@@ -84,7 +89,7 @@ pub fn parse(text: &str) -> Option<MessageId<'_>> {
     Some(MessageId { incarnation, partition: Cow::Borrowed(partition), seq: parse_decimal(seq)?, delivery })
 }
 
-fn parse_incarnation(hex: &str) -> Option<u64> {
+pub(super) fn parse_incarnation(hex: &str) -> Option<u64> {
     let is_canonical = hex.len() == HEX_DIGIT_COUNT && hex.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
     if is_canonical { u64::from_str_radix(hex, 16).ok() } else { None }
 }

@@ -3,7 +3,8 @@
 //! - [`route`]: the one table of routes, and which of them a method and path mean.
 //! - [`request`] and [`query`]: bodies and query parameters → borrowed requests, names and counts checked.
 //! - [`declaration`]: configure's body, and declared options → options in force.
-//! - [`id`]: message ids, to text and back.
+//! - [`call`]: the bodies of call and reply, and their answers.
+//! - [`id`] and [`inbox`]: message ids and the names of reply inboxes, to text and back.
 //! - [`answer`] and [`status`]: answers, appended to a connection's output.
 //! - [`merge`]: the parts that shards report → one listing, one depth.
 //! - [`error`]: every failure → status, code, prose, Retry-After, in one table.
@@ -12,10 +13,12 @@
 //! [`mayfly_shards`]' limits; a payload is a slice of the body, byte for byte; nothing recurses on what a client sent.
 
 pub mod answer;
+pub mod call;
 pub mod declaration;
 pub mod error;
 pub mod fault;
 pub mod id;
+pub mod inbox;
 mod json;
 pub mod merge;
 mod name;

@@ -8,6 +8,7 @@ use mayfly_net::http::query::{Pair, pairs};
 use mayfly_shards::{BATCH_MAX, QUEUE_MODE, Span};
 
 use super::fault::Fault;
+use super::inbox;
 use super::name;
 
 /// Longest wait of a pop.
@@ -15,7 +16,7 @@ pub const TIMEOUT_MS_MAX: u32 = 300_000;
 /// Wait of a pop that names none.
 pub const TIMEOUT_MS_DEFAULT: u32 = 30_000;
 
-/// A pop.
+/// A pop, from a query or beside a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PopRequest<'a> {
     /// Valid name.
@@ -30,6 +31,21 @@ pub struct PopRequest<'a> {
     pub wait: Option<Span>,
     /// Settled at delivery (`autoAck` or `commitOnDelivery`).
     pub auto_ack: bool,
+}
+
+impl PopRequest<'_> {
+    /// The same, independent of the text it was read from.
+    #[must_use]
+    pub fn into_owned(self) -> PopRequest<'static> {
+        PopRequest {
+            queue: Cow::Owned(self.queue.into_owned()),
+            partition: self.partition.map(|partition| Cow::Owned(partition.into_owned())),
+            group: Cow::Owned(self.group.into_owned()),
+            batch: self.batch,
+            wait: self.wait,
+            auto_ack: self.auto_ack,
+        }
+    }
 }
 
 /// A listing.
@@ -77,8 +93,12 @@ pub fn pop(query: &[u8]) -> Result<PopRequest<'_>, Fault> {
             _ => {}
         }
     }
+    let queue = required_name(queue, "queue")?;
+    if inbox::is_inbox(&queue) {
+        return Err(Fault::NameReserved("queue"));
+    }
     Ok(PopRequest {
-        queue: required_name(queue, "queue")?,
+        queue,
         partition: optional_name(partition, "partition")?,
         group: optional_name(group, "group")?.unwrap_or(Cow::Borrowed(QUEUE_MODE)),
         batch,

@@ -9,6 +9,7 @@ use mayfly_shards::{CALL_ITEMS_MAX, DEFAULT_PARTITION, QUEUE_MODE, Verdict};
 
 use super::fault::Fault;
 use super::id::{self, MessageId};
+use super::inbox;
 use super::json::{Scanner, Text};
 use super::name;
 
@@ -41,6 +42,13 @@ pub struct Ack<'a> {
     pub id: Option<MessageId<'a>>,
     /// What the client said of the delivery.
     pub verdict: Verdict,
+}
+
+impl<'a> Ack<'a> {
+    /// Says that a delivery is done.
+    pub(super) fn completion(spelled_id: &'a [u8], id: Option<MessageId<'a>>) -> Self {
+        Self { spelled_id, id, verdict: Verdict::Completed }
+    }
 }
 
 /// Reads a push. Every payload is given to `payload` in order, before the rest of the body is known to be right: on a fault the caller
@@ -86,7 +94,7 @@ pub fn ack(body: &[u8]) -> Result<AckRequest<'_>, Fault> {
     let (mut queue, mut group, mut acks) = (None, None, None);
     object(&mut scanner, "the body", |scanner, key| match &*key.word() {
         b"queue" => set_once(&mut queue, "queue", || required_name(scanner, "queue")),
-        b"group" => set_once(&mut group, "group", || read_group(scanner)),
+        b"group" => set_once(&mut group, "group", || read_group(scanner, "group")),
         b"acks" => set_once(&mut acks, "acks", || read_acks(scanner)),
         _ => skip(scanner),
     })?;
@@ -98,12 +106,13 @@ pub fn ack(body: &[u8]) -> Result<AckRequest<'_>, Fault> {
     })
 }
 
-fn read_group<'a>(scanner: &mut Scanner<'a>) -> Result<Cow<'a, str>, Fault> {
-    let group = optional_string(scanner, "group")?.map_or(Ok(Cow::Borrowed("")), |text| decode(text, "group"))?;
+/// A group; null and the empty name are queue mode.
+pub(super) fn read_group<'a>(scanner: &mut Scanner<'a>, field: &'static str) -> Result<Cow<'a, str>, Fault> {
+    let group = optional_string(scanner, field)?.map_or(Ok(Cow::Borrowed("")), |text| decode(text, field))?;
     if group.is_empty() {
         return Ok(Cow::Borrowed(QUEUE_MODE));
     }
-    name::check(&group, "group")?;
+    name::check(&group, field)?;
     Ok(group)
 }
 
@@ -125,7 +134,7 @@ fn read_acks<'a>(scanner: &mut Scanner<'a>) -> Result<Vec<Ack<'a>>, Fault> {
 }
 
 /// An id that is no Unicode text, or none of ours, is unreadable.
-fn read_id(text: Text<'_>) -> Option<MessageId<'_>> {
+pub(super) fn read_id(text: Text<'_>) -> Option<MessageId<'_>> {
     match text.decode()? {
         Cow::Borrowed(text) => id::parse(text),
         Cow::Owned(text) => id::parse(&text).map(MessageId::into_owned),
@@ -174,7 +183,7 @@ pub(super) fn object<'a>(
 
 /// Walks an array of at most [`CALL_ITEMS_MAX`] elements; `element` takes each.
 #[inline]
-fn array<'a>(
+pub(super) fn array<'a>(
     scanner: &mut Scanner<'a>,
     what: &'static str,
     mut element: impl FnMut(&mut Scanner<'a>) -> Result<(), Fault>,
@@ -216,7 +225,7 @@ pub(super) fn skip(scanner: &mut Scanner<'_>) -> Result<(), Fault> {
 }
 
 #[inline]
-fn string<'a>(scanner: &mut Scanner<'a>, field: &'static str) -> Result<Text<'a>, Fault> {
+pub(super) fn string<'a>(scanner: &mut Scanner<'a>, field: &'static str) -> Result<Text<'a>, Fault> {
     if scanner.token() != b'"' {
         return wrong_type(scanner, field, "a string");
     }
@@ -242,7 +251,13 @@ pub(super) fn required_name<'a>(scanner: &mut Scanner<'a>, field: &'static str) 
     Ok(name)
 }
 
-fn optional_name<'a>(scanner: &mut Scanner<'a>, field: &'static str) -> Result<Option<Cow<'a, str>>, Fault> {
+/// The name of a queue, which an inbox is not.
+pub(super) fn required_queue<'a>(scanner: &mut Scanner<'a>, field: &'static str) -> Result<Cow<'a, str>, Fault> {
+    let name = required_name(scanner, field)?;
+    if inbox::is_inbox(&name) { Err(Fault::NameReserved(field)) } else { Ok(name) }
+}
+
+pub(super) fn optional_name<'a>(scanner: &mut Scanner<'a>, field: &'static str) -> Result<Option<Cow<'a, str>>, Fault> {
     let Some(text) = optional_string(scanner, field)? else { return Ok(None) };
     let name = decode(text, field)?;
     name::check(&name, field)?;

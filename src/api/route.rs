@@ -16,6 +16,10 @@ pub enum Route {
     Pop,
     /// Settle deliveries.
     Ack,
+    /// Push a request and wait for its answer.
+    Call,
+    /// Answer requests, settle them, and take more.
+    Reply,
     /// Declare a queue.
     Configure,
     /// Drop a queue's messages.
@@ -95,10 +99,12 @@ pub enum Missed {
 }
 
 /// Every route, those of the hot path first.
-pub static ENDPOINTS: [Endpoint; 14] = [
+pub static ENDPOINTS: [Endpoint; 16] = [
     endpoint(Method::Post, exact("/api/v1/ephemeral/push"), Access::WriteOnly, Route::Push),
     endpoint(Method::Get, exact("/api/v1/ephemeral/pop"), Access::ReadWrite, Route::Pop),
     endpoint(Method::Post, exact("/api/v1/ephemeral/ack"), Access::ReadWrite, Route::Ack),
+    endpoint(Method::Post, exact("/api/v1/ephemeral/call"), Access::ReadWrite, Route::Call),
+    endpoint(Method::Post, exact("/api/v1/ephemeral/reply"), Access::ReadWrite, Route::Reply),
     endpoint(Method::Post, exact("/api/v1/ephemeral/configure"), Access::ReadWrite, Route::Configure),
     endpoint(Method::Post, exact("/api/v1/ephemeral/reset"), Access::ReadWrite, Route::Reset),
     endpoint(Method::Delete, with_queue("/api/v1/ephemeral/queue/", ""), Access::ReadWrite, Route::Delete),
@@ -235,8 +241,8 @@ mod tests {
             "/queues/x/depth/",
             "/queues/depth",
             "//push",
-            "/call",
-            "/reply",
+            "/call/",
+            "/reply/x",
             "/subscribe",
         ];
         let paths = under_base.map(|rest| format!("{BASE}{rest}"));
@@ -255,6 +261,8 @@ mod tests {
             (Method::Get, "/api/v1/ephemeral/push", "POST"),
             (Method::Head, "/api/v1/ephemeral/push", "POST"),
             (Method::Options, "/api/v1/ephemeral/push", "POST"),
+            (Method::Get, "/api/v1/ephemeral/call", "POST"),
+            (Method::Head, "/api/v1/ephemeral/reply", "POST"),
             (Method::Post, "/api/v1/ephemeral/pop", "GET"),
             (Method::Head, "/api/v1/ephemeral/pop", "GET"),
             (Method::Put, "/api/v1/ephemeral/ack", "POST"),

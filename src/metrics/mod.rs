@@ -23,6 +23,7 @@ struct CoreLine {
     dropped: [AtomicU64; CAUSES],
     queues: AtomicU64,
     waiters: AtomicU64,
+    calls: AtomicU64,
     hops: AtomicU64,
 }
 
@@ -52,6 +53,7 @@ impl Gauges {
         }
         line.queues.store(gauges.queues, Relaxed);
         line.waiters.store(gauges.waiters, Relaxed);
+        line.calls.store(gauges.calls, Relaxed);
         line.hops.store(hops, Relaxed);
     }
 
@@ -69,6 +71,8 @@ fn cause_name(cause: DropCause) -> &'static str {
         DropCause::Deleted => "deleted",
         DropCause::GroupIdle => "group_idle",
         DropCause::Abandoned => "abandoned",
+        DropCause::LateReply => "late_reply",
+        DropCause::Withdrawn => "withdrawn",
     }
 }
 
@@ -93,6 +97,7 @@ pub fn render(gauges: &Gauges, node_bytes: u64) -> String {
     registry.register("queen_ephemeral_bytes", "Bytes held: payloads and fixed overheads", ConstGauge::new(node_bytes));
     registry.register("queen_ephemeral_queues", "Queues, by the cores that have a part", ConstGauge::new(gauges.sum(|line| &line.queues)));
     registry.register("mayfly_waiters", "Parked pops", ConstGauge::new(gauges.sum(|line| &line.waiters)));
+    registry.register("mayfly_calls", "Calls waiting for their reply", ConstGauge::new(gauges.sum(|line| &line.calls)));
     registry.register("mayfly_redeliveries", "Messages given back for redelivery", ConstCounter::new(gauges.sum(|line| &line.redelivered)));
     registry.register("mayfly_stale_acks", "Acks of an earlier delivery", ConstCounter::new(gauges.sum(|line| &line.stale)));
     registry.register("mayfly_hops", "Requests handed to another core", ConstCounter::new(gauges.sum(|line| &line.hops)));

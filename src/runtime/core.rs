@@ -15,7 +15,7 @@ use mayfly_shards::{NodeBudget, Options, Payload, Refusal, Shard, ShardIndex, Ti
 
 use super::desk::{Clerk, Desk};
 use super::frame::Frame;
-use super::session::{Asked, STASH_BYTES_MAX};
+use super::session::{Asked, Pending, STASH_BYTES_MAX};
 use super::transit::Transit;
 use crate::api::Failure;
 use crate::config::HttpConfig;
@@ -263,22 +263,21 @@ impl Core {
         }
     }
 
-    /// The client sent its last byte. A request that is being carried out is answered; a parked pop is given up.
+    /// The client sent its last byte. A request that is being carried out is answered; a parked pop or call is given up.
     fn finished(&mut self, connections: &mut Connections, id: ConnectionId) {
         let Some(session) = self.desk.sessions.get(id) else { return };
         session.is_finished = true;
         // What is behind answers that the client has not read yet is carried out when it has.
-        let is_carried_out =
-            session.is_choked || session.pending.as_ref().is_some_and(|pending| !matches!(pending.asked, Asked::Pop { .. }));
+        let is_carried_out = session.is_choked || session.pending.as_ref().is_some_and(|pending| pending.asked.parked_on().is_none());
         if !session.is_closing && !is_carried_out {
-            self.cancel_pop(connections, id);
+            self.cancel_parked(connections, id);
             self.close(connections, id);
         }
     }
 
     /// The connection is dead: nothing can be sent any more.
     fn lost(&mut self, connections: &mut Connections, id: ConnectionId) {
-        self.cancel_pop(connections, id);
+        self.cancel_parked(connections, id);
         if let Some(session) = self.desk.sessions.get(id) {
             session.is_closing = true;
         }
@@ -293,13 +292,16 @@ impl Core {
     }
 
     fn closed(&mut self, connections: &mut Connections, id: ConnectionId, sent: u64) {
-        self.cancel_pop(connections, id);
+        self.cancel_parked(connections, id);
         self.deadlines.clear(id.slot());
         self.let_go(id);
         if let Some(mut session) = self.desk.sessions.close(id) {
             self.desk.returns.extend(session.take_unsent(sent));
+            if let Some(pending) = session.pending {
+                self.desk.adopt(pending);
+            }
         }
-        self.settle_returns(connections);
+        self.settle(connections);
     }
 
     fn read_all_mail(&mut self, connections: &mut Connections) {
@@ -316,7 +318,7 @@ impl Core {
         let now = self.now;
         if self.shard.next_deadline().is_some_and(|at| at <= now) {
             self.shard.expire(now, &mut Clerk { desk: &mut self.desk, connections });
-            self.settle_returns(connections);
+            self.settle(connections);
             self.go_on(connections);
         }
         if self.deadlines.next_at().is_some_and(|at| at <= now.0) {
@@ -397,7 +399,7 @@ impl Core {
         self.gauges.publish(usize::from(self.desk.core.0), &self.shard.gauges(), self.hops);
     }
 
-    /// Begins the drain when the node was told to stop: no new connections, parked pops are sent away.
+    /// Begins the drain when the node was told to stop: no new connections, parked pops and calls are sent away.
     fn follow_stop(&mut self, driver: &mut Driver) {
         if self.drain_until.is_some() || !self.is_stopping.load(Relaxed) {
             return;
@@ -406,8 +408,13 @@ impl Core {
         self.desk.is_draining = true;
         driver.stop_accepting();
         for id in self.desk.sessions.ids() {
-            if let Some(delivery) = self.cancel_pop(driver.connections(), id) {
-                self.clerk(driver.connections()).fail(id, delivery, &Failure::OwnerMoved);
+            match self.cancel_parked(driver.connections(), id) {
+                // Its replies are done: that must be told.
+                Some(Pending { delivery, asked: Asked::Next { results, .. }, .. }) => {
+                    self.clerk(driver.connections()).say_no_messages(id, delivery, &results);
+                }
+                Some(pending) => self.clerk(driver.connections()).fail(id, pending.delivery, &Failure::OwnerMoved),
+                None => {}
             }
             let Some(session) = self.desk.sessions.get(id) else { continue };
             if session.pending.is_none() && session.reader.stage() == Stage::Idle && !session.is_closing {

@@ -12,9 +12,10 @@ use mayfly_shards::{Answer, Delivery, Letter, Outbox, Receipt, ShardIndex, Ticke
 use smallvec::SmallVec;
 
 use super::frame::Frame;
-use super::session::{Asked, Pending, Session, Sessions, core_of};
+use super::replying::Replying;
+use super::session::{Asked, Pending, Returned, Session, Sessions, core_of};
 use crate::api::id::Incarnation;
-use crate::api::{Failure, answer};
+use crate::api::{Failure, answer, call};
 
 /// See the module.
 pub(super) struct Desk {
@@ -29,8 +30,12 @@ pub(super) struct Desk {
     pub(super) reading: Option<ConnectionId>,
     /// Connections that were answered later, and go on reading.
     pub(super) answered: Vec<ConnectionId>,
-    /// Receipts of answers that reached nobody.
-    pub(super) returns: Vec<(Receipt, Undelivered)>,
+    /// What answers gave that reached nobody.
+    pub(super) returns: Vec<Returned>,
+    /// Replies whose last answer came, and that go on.
+    pub(super) replied: Vec<Ticket>,
+    /// Replies under way whose client is gone.
+    orphans: Vec<(Ticket, Box<Replying>)>,
     /// No request is kept waiting any more: every answer closes its connection.
     pub(super) is_draining: bool,
     open: Option<OpenDelivery>,
@@ -39,7 +44,7 @@ pub(super) struct Desk {
 /// A pop's answer that is being written.
 enum OpenDelivery {
     Here { id: ConnectionId, delivery: http::Delivery, begins_at: u64, answer: OpenAnswer, out: Vec<u8> },
-    There { ticket: Ticket, body: Vec<u8> },
+    There { ticket: Ticket, body: Vec<u8>, messages_at: usize },
     Nobody,
 }
 
@@ -55,8 +60,44 @@ impl Desk {
             reading: None,
             answered: Vec::new(),
             returns: Vec::new(),
+            replied: Vec::new(),
+            orphans: Vec::new(),
             is_draining: false,
             open: None,
+        }
+    }
+
+    /// A reply under way.
+    pub(super) fn replying(&mut self, ticket: Ticket) -> Option<&mut Replying> {
+        match self.sessions.waiting_for(ticket).and_then(|session| session.pending.as_mut()) {
+            Some(Pending { asked: Asked::Reply(replying), .. }) => Some(replying),
+            _ => self.orphans.iter_mut().find(|(of, _)| *of == ticket).map(|(_, replying)| &mut **replying),
+        }
+    }
+
+    /// Takes a reply whose acks are all answered, with its connection; None when its client is gone: then it is over.
+    pub(super) fn take_replying(&mut self, ticket: Ticket) -> Option<(ConnectionId, Pending)> {
+        if let Some(session) = self.sessions.waiting_for(ticket) {
+            return Some((session.id?, session.pending.take()?));
+        }
+        self.orphans.retain(|(of, _)| *of != ticket);
+        None
+    }
+
+    /// Keeps a reply whose client is gone.
+    pub(super) fn adopt(&mut self, pending: Pending) {
+        if let Asked::Reply(replying) = pending.asked {
+            self.orphans.push((pending.ticket, replying));
+        }
+    }
+
+    /// An answer that no connection waits for: one of a reply whose client is gone, if any.
+    fn answer_orphan(&mut self, ticket: Ticket, answer: Answer) {
+        let found = self.orphans.iter_mut().find(|(first, replying)| replying.covers(ticket.0.wrapping_sub(first.0)));
+        if let Some((first, replying)) = found
+            && replying.add(ticket.0 - first.0, answer)
+        {
+            self.replied.push(*first);
         }
     }
 }
@@ -107,10 +148,27 @@ impl Clerk<'_> {
 
     /// Answers the pending request of a connection on this core.
     pub(super) fn answer_here(&mut self, ticket: Ticket, part: Answer) {
-        let Some(session) = self.desk.sessions.waiting_for(ticket) else { return };
+        let Some(session) = self.desk.sessions.waiting_for(ticket) else { return self.desk.answer_orphan(ticket, part) };
+        if let Some(Pending { ticket: first, asked: Asked::Reply(replying), .. }) = &mut session.pending {
+            if replying.add(ticket.0 - first.0, part) {
+                self.desk.replied.push(*first);
+            }
+            return;
+        }
         let Some((id, pending)) = complete(session, part) else { return };
         let Pending { delivery, asked, .. } = pending.request;
         match (asked, pending.answer) {
+            (Asked::Next { results, .. }, Some(Answer::Refused(refusal))) => {
+                self.respond(id, delivery, &http::Answer::json(Status::Ok), |out| {
+                    out.extend_from_slice(&results);
+                    call::next_refused(out, refusal);
+                });
+            }
+            (Asked::Call { .. }, Some(Answer::NoReply)) => self.fail(id, delivery, &Failure::NoReply),
+            (Asked::InboxPush { count }, Some(Answer::Replied(refused))) => match refused.first() {
+                Some((_, refusal)) => self.fail(id, delivery, &(*refusal).into()),
+                None => self.respond(id, delivery, &http::Answer::json(Status::Created), |out| answer::pushed(out, count)),
+            },
             (_, Some(Answer::Refused(refusal))) => self.fail(id, delivery, &refusal.into()),
             (Asked::Push, Some(Answer::Pushed(count))) => {
                 self.respond(id, delivery, &http::Answer::json(Status::Created), |out| answer::pushed(out, count));
@@ -138,25 +196,56 @@ impl Clerk<'_> {
     }
 
     /// A pop's answer came from another core.
-    pub(super) fn deliver_here(&mut self, ticket: Ticket, body: &[u8], receipts: SmallVec<[Receipt; 1]>) {
-        self.open_here(ticket);
+    pub(super) fn deliver_here(&mut self, ticket: Ticket, body: &[u8], messages_at: usize, receipts: SmallVec<[Receipt; 1]>) {
+        let is_next = self.open_here(ticket);
         if let Some(OpenDelivery::Here { out, .. }) = &mut self.desk.open {
-            out.extend_from_slice(body);
+            out.extend_from_slice(if is_next { &body[messages_at..] } else { body });
         }
         self.close_delivery(receipts);
     }
 
-    fn open_here(&mut self, ticket: Ticket) {
-        self.desk.open = Some(OpenDelivery::Nobody);
-        let Some(session) = self.desk.sessions.waiting_for(ticket) else { return };
-        let (Some(id), Some(pending)) = (session.id, &session.pending) else { return };
+    /// A call's answer, from an inbox of `shard`.
+    pub(super) fn reply_here(&mut self, shard: ShardIndex, ticket: Ticket, payload: &[u8]) {
+        let lost = Returned::Reply(shard);
+        let Some(session) = self.desk.sessions.waiting_for(ticket) else { return self.desk.returns.push(lost) };
+        let (Some(id), Some(pending)) = (session.id, &session.pending) else { return self.desk.returns.push(lost) };
         let delivery = pending.delivery;
+        let Some(output) = self.connections.output(id) else { return self.desk.returns.push(lost) };
+        let begins_at = output.appended();
+        self.respond(id, delivery, &http::Answer::json(Status::Ok), |out| call::answered(out, payload));
+        let ends_at = self.connections.output(id).map_or(begins_at, |output| output.appended());
+        if let Some(session) = self.desk.sessions.get(id) {
+            session.keep_reply(begins_at, ends_at, shard);
+        }
+    }
+
+    /// The results of a reply, without a message for its pop.
+    pub(super) fn say_no_messages(&mut self, id: ConnectionId, delivery: http::Delivery, results: &[u8]) {
+        self.respond(id, delivery, &http::Answer::json(Status::Ok), |out| {
+            out.extend_from_slice(results);
+            out.extend_from_slice(call::MESSAGES);
+            answer::pop_end(out);
+        });
+    }
+
+    /// Opens an answer to a pop. Whether it is the pop of a reply: then the results are written, up to the first message.
+    fn open_here(&mut self, ticket: Ticket) -> bool {
+        self.desk.open = Some(OpenDelivery::Nobody);
+        let Some(session) = self.desk.sessions.waiting_for(ticket) else { return false };
+        let (Some(id), Some(pending)) = (session.id, &mut session.pending) else { return false };
+        let delivery = pending.delivery;
+        let results = if let Asked::Next { results, .. } = &mut pending.asked { Some(std::mem::take(results)) } else { None };
         let delivery = self.closing_when_draining(delivery);
-        let Some(output) = self.connections.output(id) else { return };
+        let Some(output) = self.connections.output(id) else { return false };
         let begins_at = output.appended();
         let mut out = std::mem::take(output.buffer());
         let answer = http::Answer::json(Status::Ok).open(&mut out, delivery, &self.desk.date);
+        if let Some(results) = &results {
+            out.extend_from_slice(results);
+            out.extend_from_slice(call::MESSAGES);
+        }
         self.desk.open = Some(OpenDelivery::Here { id, delivery, begins_at, answer, out });
+        results.is_some()
     }
 
     fn close_delivery(&mut self, receipts: SmallVec<[Receipt; 1]>) {
@@ -164,7 +253,7 @@ impl Clerk<'_> {
             Some(OpenDelivery::Here { id, delivery, begins_at, answer, mut out }) => {
                 answer.finish(&mut out);
                 let Some(output) = self.connections.output(id) else {
-                    return self.desk.returns.extend(receipts.into_iter().map(|receipt| (receipt, Undelivered::Unsent)));
+                    return self.desk.returns.extend(receipts.into_iter().map(unsent));
                 };
                 *output.buffer() = out;
                 let ends_at = output.appended();
@@ -173,9 +262,11 @@ impl Clerk<'_> {
                 }
                 self.conclude(id, delivery);
             }
-            Some(OpenDelivery::There { ticket, body }) => self.mail(core_of(ticket), Frame::Delivered { ticket, body, receipts }),
+            Some(OpenDelivery::There { ticket, body, messages_at }) => {
+                self.mail(core_of(ticket), Frame::Delivered { ticket, body, messages_at, receipts });
+            }
             Some(OpenDelivery::Nobody) | None => {
-                self.desk.returns.extend(receipts.into_iter().map(|receipt| (receipt, Undelivered::Unsent)));
+                self.desk.returns.extend(receipts.into_iter().map(unsent));
             }
         }
     }
@@ -183,6 +274,10 @@ impl Clerk<'_> {
     pub(super) fn mail(&mut self, to: ShardIndex, frame: Frame) {
         self.desk.mesh.send(usize::from(to.0), frame);
     }
+}
+
+fn unsent(receipt: Receipt) -> Returned {
+    Returned::Messages(receipt, Undelivered::Unsent)
 }
 
 /// A pending request with the answer it got; None in place of a gathered answer, whose parts are all there.
@@ -212,13 +307,26 @@ impl Outbox for Clerk<'_> {
         if core == self.desk.core { self.answer_here(ticket, answer) } else { self.mail(core, Frame::Answer { ticket, answer }) }
     }
 
-    fn begin_delivery(&mut self, ticket: Ticket, queue: &str) {
-        if core_of(ticket) == self.desk.core {
-            self.open_here(ticket);
+    fn reply(&mut self, ticket: Ticket, payload: &[u8]) {
+        let core = core_of(ticket);
+        if core == self.desk.core {
+            self.reply_here(core, ticket, payload);
         } else {
-            self.desk.open = Some(OpenDelivery::There { ticket, body: Vec::new() });
+            self.mail(core, Frame::Reply { ticket, payload: payload.into() });
         }
-        if let Some(OpenDelivery::Here { out, .. } | OpenDelivery::There { body: out, .. }) = &mut self.desk.open {
+    }
+
+    fn begin_delivery(&mut self, ticket: Ticket, queue: &str) {
+        if core_of(ticket) != self.desk.core {
+            let mut body = Vec::new();
+            answer::pop_begin(&mut body, queue);
+            self.desk.open = Some(OpenDelivery::There { ticket, messages_at: body.len(), body });
+            return;
+        }
+        let is_next = self.open_here(ticket);
+        if let Some(OpenDelivery::Here { out, .. }) = &mut self.desk.open
+            && !is_next
+        {
             answer::pop_begin(out, queue);
         }
     }

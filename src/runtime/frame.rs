@@ -15,8 +15,13 @@ pub(super) enum Frame {
     /// A command's answer, to the core of its ticket.
     Answer { ticket: Ticket, answer: Answer },
     /// A pop's answer, formatted where its messages were.
-    Delivered { ticket: Ticket, body: Vec<u8>, receipts: SmallVec<[Receipt; 1]> },
-    /// The client of a pop hung up.
+    /// The messages begin at `messages_at`, behind the queue's name.
+    Delivered { ticket: Ticket, body: Vec<u8>, messages_at: usize, receipts: SmallVec<[Receipt; 1]> },
+    /// A call's answer, from its inbox.
+    Reply { ticket: Ticket, payload: Box<[u8]> },
+    /// A call's answer did not reach its client.
+    ReplyLost,
+    /// The client of a pop or a call hung up.
     Cancel { ticket: Ticket },
     /// An answer did not reach its client.
     Undeliver { receipt: Receipt, how: Undelivered },

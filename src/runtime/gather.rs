@@ -43,7 +43,7 @@ impl SpelledIds {
         self.ends.push(self.bytes.len() as u32);
     }
 
-    fn iter(&self) -> impl Iterator<Item = &[u8]> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let begins = std::iter::once(0).chain(self.ends.iter().copied());
         begins.zip(&self.ends).map(|(begin, end)| &self.bytes[begin as usize..*end as usize])
     }

@@ -2,14 +2,17 @@
 
 use mayfly_net::http::{self, Request, Status};
 use mayfly_net::ring::{ConnectionId, Connections};
-use mayfly_shards::{AckItem, Command, Outcome, Payload, ShardIndex, Tenant, Ticket, home_shard, shard_of};
+use mayfly_shards::{AckItem, Command, Payload, ShardIndex, Span, Tenant, Ticket, home_shard, shard_of};
 
 use super::core::Core;
 use super::desk::Clerk;
 use super::frame::Frame;
 use super::gather::{Gather, SpelledIds, Wanted};
-use super::session::{Asked, Pending, ticket};
+use super::replying::unasked_outcome;
+use super::session::{Asked, Pending, Returned, ticket};
 use crate::api::declaration::{self, OptionDefaults};
+use crate::api::inbox::{self, Target};
+use crate::api::query::PopRequest;
 use crate::api::request::{self, AckRequest};
 use crate::api::route::{Found, Route};
 use crate::api::{Failure, answer, query, route};
@@ -31,7 +34,7 @@ impl Core {
         if let Err(failure) = outcome {
             self.clerk(connections).fail(id, delivery, &failure);
         }
-        self.settle_returns(connections);
+        self.settle(connections);
     }
 
     fn routed(
@@ -49,6 +52,8 @@ impl Core {
             Route::Push => self.push(asking, request.body),
             Route::Pop => self.pop(asking, params),
             Route::Ack => self.ack(asking, request.body),
+            Route::Call => self.call(asking, request.body),
+            Route::Reply => self.reply(asking, request.body),
             Route::Configure => self.configure(asking, request.body),
             Route::Reset => self.reset(asking, request.body),
             Route::Delete => self.delete(asking, found.segment, params),
@@ -76,9 +81,17 @@ impl Core {
     }
 
     /// Makes this the connection's pending request.
-    fn await_answer(&mut self, asking: &Asking<'_>, asked: Asked) -> Ticket {
-        self.tickets_given = self.tickets_given.wrapping_add(1);
-        let ticket = ticket(self.desk.core, asking.id.slot(), self.tickets_given);
+    pub(super) fn await_answer(&mut self, asking: &Asking<'_>, asked: Asked) -> Ticket {
+        self.await_answers(asking, asked, 0)
+    }
+
+    /// The same, with `more` tickets behind the one that is returned.
+    pub(super) fn await_answers(&mut self, asking: &Asking<'_>, asked: Asked, more: u32) -> Ticket {
+        if self.tickets_given.checked_add(more + 1).is_none() {
+            self.tickets_given = 0;
+        }
+        let ticket = ticket(self.desk.core, asking.id.slot(), self.tickets_given + 1);
+        self.tickets_given += more + 1;
         if let Some(session) = self.desk.sessions.get(asking.id) {
             session.pending = Some(Pending { ticket, delivery: asking.delivery, asked });
         }
@@ -86,7 +99,7 @@ impl Core {
     }
 
     /// Gives a command to its shard: here at once, elsewhere by mail.
-    fn give(&mut self, connections: &mut Connections, shard: ShardIndex, ticket: Ticket, command: Command<'_>) {
+    pub(super) fn give(&mut self, connections: &mut Connections, shard: ShardIndex, ticket: Ticket, command: Command<'_>) {
         if shard == self.desk.core {
             let now = self.now;
             self.shard.step(now, ticket, command, &mut Clerk { desk: &mut self.desk, connections });
@@ -105,36 +118,48 @@ impl Core {
             self.clerk(asking.connections).respond(asking.id, asking.delivery, &head, |out| answer::pushed(out, 0));
             return Ok(());
         }
-        let ticket = self.await_answer(&asking, Asked::Push);
-        let shard = shard_of(asking.tenant, &push.queue, &push.partition, self.shard_count);
-        let command = Command::Push { tenant: asking.tenant, queue: &push.queue, partition: &push.partition, payloads: &mut payloads };
-        self.give(asking.connections, shard, ticket, command);
+        match inbox::target(push.queue, &self.desk.incarnation) {
+            Target::Inbox(inbox) => self.push_to_inbox(asking, inbox, &payloads),
+            Target::Queue(queue) => {
+                let ticket = self.await_answer(&asking, Asked::Push);
+                let shard = shard_of(asking.tenant, &queue, &push.partition, self.shard_count);
+                let command = Command::Push { tenant: asking.tenant, queue: &queue, partition: &push.partition, payloads: &mut payloads };
+                self.give(asking.connections, shard, ticket, command);
+            }
+        }
         self.payloads = payloads;
         Ok(())
     }
 
     fn pop(&mut self, asking: Asking<'_>, params: &[u8]) -> Result<(), Failure> {
         let pop = query::pop(params)?;
-        let tenant = asking.tenant;
-        let shard = match &pop.partition {
-            Some(partition) => shard_of(tenant, &pop.queue, partition, self.shard_count),
-            None => home_shard(tenant, &pop.queue, self.shard_count),
-        };
+        let shard = self.shard_of_pop(asking.tenant, &pop);
         if self.desk.is_draining && pop.wait.is_some() {
             return Err(Failure::OwnerMoved);
         }
         let ticket = self.await_answer(&asking, Asked::Pop { shard });
-        let command = Command::Pop {
+        let command = self.pop_command(asking.tenant, &pop, pop.wait);
+        self.give(asking.connections, shard, ticket, command);
+        Ok(())
+    }
+
+    pub(super) fn shard_of_pop(&self, tenant: Tenant, pop: &PopRequest<'_>) -> ShardIndex {
+        match &pop.partition {
+            Some(partition) => shard_of(tenant, &pop.queue, partition, self.shard_count),
+            None => home_shard(tenant, &pop.queue, self.shard_count),
+        }
+    }
+
+    pub(super) fn pop_command<'a>(&self, tenant: Tenant, pop: &'a PopRequest<'_>, wait: Option<Span>) -> Command<'a> {
+        Command::Pop {
             tenant,
             queue: &pop.queue,
             partition: pop.partition.as_deref(),
             group: &pop.group,
             batch: pop.batch,
-            wait_until: pop.wait.map(|wait| self.now + wait),
+            wait_until: wait.map(|wait| self.now + wait),
             auto_ack: pop.auto_ack,
-        };
-        self.give(asking.connections, shard, ticket, command);
-        Ok(())
+        }
     }
 
     fn ack(&mut self, asking: Asking<'_>, body: &[u8]) -> Result<(), Failure> {
@@ -145,15 +170,8 @@ impl Core {
         let mut by_shard: Vec<(ShardIndex, Vec<AckItem<'_>>)> = Vec::new();
         for (index, ack) in acks.iter().enumerate() {
             ids.push(ack.spelled_id);
-            let Some(id) = &ack.id else {
-                outcomes.push(Outcome::Unknown);
-                continue;
-            };
-            // An id of another incarnation is stale, whatever else it says.
-            outcomes.push(if id.incarnation == incarnation { Outcome::Unknown } else { Outcome::Stale });
-            if id.incarnation != incarnation {
-                continue;
-            }
+            outcomes.push(unasked_outcome(ack.id.as_ref(), incarnation));
+            let Some(id) = ack.id.as_ref().filter(|id| id.incarnation == incarnation) else { continue };
             let item = AckItem { index: index as u32, partition: &id.partition, seq: id.seq, delivery: id.delivery, verdict: ack.verdict };
             let shard = shard_of(asking.tenant, &queue, &id.partition, self.shard_count);
             match by_shard.iter_mut().find(|(of, _)| *of == shard) {
@@ -245,39 +263,49 @@ impl Core {
         match frame {
             Frame::Request { ticket, command } => command.lend(|command| shard.step(now, ticket, command, &mut clerk)),
             Frame::Answer { ticket, answer } => clerk.answer_here(ticket, answer),
-            Frame::Delivered { ticket, body, receipts } => clerk.deliver_here(ticket, &body, receipts),
+            Frame::Delivered { ticket, body, messages_at, receipts } => clerk.deliver_here(ticket, &body, messages_at, receipts),
+            Frame::Reply { ticket, payload } => clerk.reply_here(from, ticket, &payload),
+            Frame::ReplyLost => shard.reply_lost(),
             Frame::Cancel { ticket } => shard.cancel(now, ticket, &mut clerk),
             Frame::Undeliver { receipt, how } => shard.undeliver(now, receipt, how, &mut clerk),
             Frame::Letter(letter) => shard.receive(now, from, letter, &mut clerk),
         }
-        self.settle_returns(connections);
+        self.settle(connections);
     }
 
-    /// Gives deliveries that reached nobody back to their shards.
-    pub(super) fn settle_returns(&mut self, connections: &mut Connections) {
-        while let Some((receipt, how)) = self.desk.returns.pop() {
-            if receipt.shard == self.desk.core {
-                let now = self.now;
-                self.shard.undeliver(now, receipt, how, &mut Clerk { desk: &mut self.desk, connections });
-            } else {
-                self.desk.mesh.send(usize::from(receipt.shard.0), Frame::Undeliver { receipt, how });
+    /// Does what a step left to do: replies go on, and what reached nobody goes back to its shard.
+    pub(super) fn settle(&mut self, connections: &mut Connections) {
+        loop {
+            self.advance_replies(connections);
+            let Some(returned) = self.desk.returns.pop() else { break };
+            let core = self.desk.core;
+            match returned {
+                Returned::Messages(receipt, how) if receipt.shard == core => {
+                    let now = self.now;
+                    self.shard.undeliver(now, receipt, how, &mut Clerk { desk: &mut self.desk, connections });
+                }
+                Returned::Messages(receipt, how) => {
+                    self.desk.mesh.send(usize::from(receipt.shard.0), Frame::Undeliver { receipt, how });
+                }
+                Returned::Reply(shard) if shard == core => self.shard.reply_lost(),
+                Returned::Reply(shard) => self.desk.mesh.send(usize::from(shard.0), Frame::ReplyLost),
             }
         }
     }
 
-    /// The pop of a connection is given up, and its shard forgets it. How it would have been answered, if there was one.
-    pub(super) fn cancel_pop(&mut self, connections: &mut Connections, id: ConnectionId) -> Option<http::Delivery> {
+    /// The pop or call of a connection is given up, and its shard forgets it. The request, if there was one.
+    pub(super) fn cancel_parked(&mut self, connections: &mut Connections, id: ConnectionId) -> Option<Pending> {
         let session = self.desk.sessions.get(id)?;
-        let pending = session.pending.take_if(|pending| matches!(pending.asked, Asked::Pop { .. }))?;
-        let Pending { ticket, delivery, asked: Asked::Pop { shard } } = pending else { return None };
+        let pending = session.pending.take_if(|pending| pending.asked.parked_on().is_some())?;
+        let (ticket, shard) = (pending.ticket, pending.asked.parked_on()?);
         if shard == self.desk.core {
             let now = self.now;
             self.shard.cancel(now, ticket, &mut Clerk { desk: &mut self.desk, connections });
-            self.settle_returns(connections);
+            self.settle(connections);
         } else {
             self.desk.mesh.send(usize::from(shard.0), Frame::Cancel { ticket });
         }
-        Some(delivery)
+        Some(pending)
     }
 
     pub(super) fn clerk<'a>(&'a mut self, connections: &'a mut Connections) -> Clerk<'a> {
@@ -286,9 +314,9 @@ impl Core {
 }
 
 /// A request's connection and how it is answered.
-struct Asking<'a> {
-    connections: &'a mut Connections,
-    id: ConnectionId,
-    delivery: http::Delivery,
-    tenant: Tenant,
+pub(super) struct Asking<'a> {
+    pub(super) connections: &'a mut Connections,
+    pub(super) id: ConnectionId,
+    pub(super) delivery: http::Delivery,
+    pub(super) tenant: Tenant,
 }

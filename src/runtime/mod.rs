@@ -3,11 +3,13 @@
 //! `serve` sets everything up, says that the node serves, and waits for the signal to stop. A core that dies takes the node with it: what
 //! it held is gone, and a node that answers for half of its queues would hide that.
 
+mod calls;
 mod core;
 mod desk;
 mod frame;
 mod gather;
 mod intake;
+mod replying;
 mod session;
 mod transit;
 

@@ -11,6 +11,7 @@ use mayfly_shards::{Receipt, ShardIndex, Ticket, Undelivered};
 use smallvec::SmallVec;
 
 use super::gather::Gather;
+use super::replying::Replying;
 
 /// Bytes kept behind a request that waits; beyond, the connection is not read until it was answered.
 pub(super) const STASH_BYTES_MAX: usize = 64 << 10;
@@ -40,6 +41,21 @@ pub(super) enum Asked {
     Pop {
         shard: ShardIndex,
     },
+    /// With the shard that keeps its inbox.
+    Call {
+        shard: ShardIndex,
+    },
+    /// Messages pushed to an inbox.
+    InboxPush {
+        count: usize,
+    },
+    /// Answers, their acks, and maybe a pop.
+    Reply(Box<Replying>),
+    /// The pop of a reply, with the results it follows.
+    Next {
+        shard: ShardIndex,
+        results: Vec<u8>,
+    },
     Configure {
         queue: Box<str>,
         options_text: Box<[u8]>,
@@ -54,12 +70,33 @@ pub(super) enum Asked {
     Gathered(Box<Gather>),
 }
 
+impl Asked {
+    /// The shard where it may be parked; a hang-up ends it.
+    pub(super) fn parked_on(&self) -> Option<ShardIndex> {
+        match self {
+            Self::Pop { shard } | Self::Call { shard } | Self::Next { shard, .. } => Some(*shard),
+            _ => None,
+        }
+    }
+}
+
 /// The request that is not answered yet.
 #[derive(Debug)]
 pub(super) struct Pending {
+    /// A reply has the tickets behind it too, one for each answer that goes to a queue.
     pub(super) ticket: Ticket,
     pub(super) delivery: Delivery,
     pub(super) asked: Asked,
+}
+
+impl Pending {
+    /// Whether an answer to `ticket` is for it.
+    fn covers(&self, ticket: Ticket) -> bool {
+        match &self.asked {
+            Asked::Reply(replying) => replying.covers(ticket.0.wrapping_sub(self.ticket.0)),
+            _ => self.ticket == ticket,
+        }
+    }
 }
 
 /// An answer that the socket has not taken whole.
@@ -67,7 +104,23 @@ pub(super) struct Pending {
 struct Unsent {
     begins_at: u64,
     ends_at: u64,
-    receipts: SmallVec<[Receipt; 1]>,
+    given: Given,
+}
+
+/// What an answer gave.
+#[derive(Debug)]
+enum Given {
+    Messages(SmallVec<[Receipt; 1]>),
+    /// A call's answer, from an inbox of this shard.
+    Reply(ShardIndex),
+}
+
+/// What reached nobody.
+#[derive(Debug)]
+pub(super) enum Returned {
+    Messages(Receipt, Undelivered),
+    /// A call's answer, from an inbox of this shard.
+    Reply(ShardIndex),
 }
 
 /// One connection.
@@ -101,8 +154,13 @@ impl Session {
     /// Notes an answer that may have to be taken back.
     pub(super) fn keep_receipts(&mut self, begins_at: u64, ends_at: u64, receipts: SmallVec<[Receipt; 1]>) {
         if !receipts.is_empty() {
-            self.unsent.push_back(Unsent { begins_at, ends_at, receipts });
+            self.unsent.push_back(Unsent { begins_at, ends_at, given: Given::Messages(receipts) });
         }
+    }
+
+    /// Notes a call's answer, which may turn out to be late.
+    pub(super) fn keep_reply(&mut self, begins_at: u64, ends_at: u64, shard: ShardIndex) {
+        self.unsent.push_back(Unsent { begins_at, ends_at, given: Given::Reply(shard) });
     }
 
     /// The socket took everything up to `offset`.
@@ -116,11 +174,15 @@ impl Session {
     }
 
     /// The answers that did not reach the client, of which the socket took `sent` bytes in all.
-    pub(super) fn take_unsent(&mut self, sent: u64) -> impl Iterator<Item = (Receipt, Undelivered)> {
+    pub(super) fn take_unsent(&mut self, sent: u64) -> impl Iterator<Item = Returned> {
         self.note_sent(sent);
         std::mem::take(&mut self.unsent).into_iter().flat_map(move |unsent| {
             let how = if unsent.begins_at >= sent { Undelivered::Unsent } else { Undelivered::Partly };
-            unsent.receipts.into_iter().map(move |receipt| (receipt, how))
+            let (receipts, reply) = match unsent.given {
+                Given::Messages(receipts) => (receipts, None),
+                Given::Reply(shard) => (SmallVec::new(), Some(Returned::Reply(shard))),
+            };
+            receipts.into_iter().map(move |receipt| Returned::Messages(receipt, how)).chain(reply)
         })
     }
 }
@@ -147,7 +209,7 @@ impl Sessions {
     /// The connection that waits for the answer to `ticket`.
     pub(super) fn waiting_for(&mut self, ticket: Ticket) -> Option<&mut Session> {
         let session = self.slots.get_mut(slot_of(ticket))?;
-        session.pending.as_ref().is_some_and(|pending| pending.ticket == ticket).then_some(session)
+        session.pending.as_ref().is_some_and(|pending| pending.covers(ticket)).then_some(session)
     }
 
     /// Takes a closed connection out.
@@ -189,7 +251,13 @@ mod tests {
         for (begins_at, ends_at, queue) in [(0, 10, "sent"), (10, 20, "partly"), (25, 30, "unsent")] {
             session.keep_receipts(begins_at, ends_at, std::iter::once(receipt(queue)).collect());
         }
-        let unsent: Vec<_> = session.take_unsent(15).map(|(receipt, how)| (receipt.queue.to_string(), how)).collect();
-        assert_eq!(unsent, [("partly".to_owned(), Undelivered::Partly), ("unsent".to_owned(), Undelivered::Unsent)]);
+        session.keep_reply(30, 40, ShardIndex(2));
+        let name = |returned| match returned {
+            Returned::Messages(receipt, how) => (receipt.queue.to_string(), Some(how)),
+            Returned::Reply(shard) => (format!("reply of {}", shard.0), None),
+        };
+        let unsent: Vec<_> = session.take_unsent(15).map(name).collect();
+        let expected = [("partly", Some(Undelivered::Partly)), ("unsent", Some(Undelivered::Unsent)), ("reply of 2", None)];
+        assert_eq!(unsent, expected.map(|(name, how)| (name.to_owned(), how)));
     }
 }

@@ -55,6 +55,10 @@ impl Outbox for Effects {
         self.heard.push((ticket, Heard::Answer(answer)));
     }
 
+    fn reply(&mut self, ticket: Ticket, _payload: &[u8]) {
+        panic!("nobody called, but {ticket:?} was answered");
+    }
+
     fn begin_delivery(&mut self, ticket: Ticket, _queue: &str) {
         assert!(self.open.is_none(), "deliveries do not nest");
         self.open = Some((ticket, Vec::new()));
