@@ -11,19 +11,23 @@ use ahash::AHashMap;
 use crate::command::{DropCause, ReplyItem};
 use crate::deadlines::{DeadlineId, Kind, Owner};
 use crate::ledger::Freed;
+use crate::letter::Letter;
 use crate::limits::LISTENING_SPAN;
-use crate::name::Tenant;
+use crate::name::{QueueName, Tenant};
 use crate::outbox::{Answer, Outbox, Ticket};
 use crate::queue::{QueueIndex, RingIndex};
 use crate::seq;
 use crate::shard::Shard;
-use crate::time::Time;
+use crate::time::{Span, Time};
 
 /// An entry of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CallIndex(u32);
 
 const NIL: u32 = u32::MAX;
+
+/// A home tells the other parts of a queue at most this often that a pop of any partition was answered.
+const TELL_INTERVAL: Span = Span::from_secs(1);
 
 /// Free cells kept when the table empties; a larger table gives its memory back.
 const SPARE_CELLS: usize = 1_024;
@@ -226,20 +230,40 @@ impl Shard {
     pub(crate) fn has_listeners(&self, now: Time, index: QueueIndex, partition: &str) -> bool {
         let queue = self.queues.get(index);
         let is_recent = |answered_at: Time| answered_at != Time(0) && now < answered_at + LISTENING_SPAN;
+        // A member hears of the home's answers that late.
+        let told_late = if queue.link.is_home() { Span(0) } else { TELL_INTERVAL };
         let ring = queue.rings.find(partition).map(|ring| queue.rings.get(ring));
-        is_recent(queue.answered_at)
-            || queue.groups.iter().any(|(_, group)| group.any.oldest().is_some() || group.bid().is_some())
+        (queue.answered_at != Time(0) && is_recent(queue.answered_at + told_late))
+            || queue.is_awaited()
             || ring.is_some_and(|ring| {
                 is_recent(ring.answered_at) || ring.has_waiters() || ring.cursors.iter().any(|cursor| cursor.leased > 0)
             })
     }
 
-    /// A pop of this partition, or of any, is being answered.
-    pub(crate) fn note_answered(&mut self, now: Time, index: QueueIndex, ring: Option<RingIndex>) {
+    /// A pop of this partition, or of any, is being answered. A home tells the other parts now and then.
+    pub(crate) fn note_answered(&mut self, now: Time, index: QueueIndex, ring: Option<RingIndex>, out: &mut impl Outbox) {
         let queue = self.queues.get_mut(index);
-        match ring {
-            Some(ring) => queue.rings.get_mut(ring).answered_at = now,
-            None => queue.answered_at = now,
+        if let Some(ring) = ring {
+            queue.rings.get_mut(ring).answered_at = now;
+            return;
+        }
+        queue.answered_at = now;
+        let Some(directory) = queue.link.directory_mut() else { return };
+        if directory.told_at.is_some_and(|told_at| now < told_at + TELL_INTERVAL) {
+            return;
+        }
+        directory.told_at = Some(now);
+        let (members, name, generation) = (directory.members.clone(), queue.full_name(), queue.generation);
+        for member in members {
+            out.send(member, Letter::Answered { queue: name.clone(), generation, answered_at: now });
+        }
+    }
+
+    /// The home answered a pop of any partition.
+    pub(crate) fn answered_elsewhere(&mut self, name: &QueueName, generation: u64, answered_at: Time) {
+        if let Some(index) = self.find_part(name, generation) {
+            let queue = self.queues.get_mut(index);
+            queue.answered_at = queue.answered_at.max(answered_at);
         }
     }
 }

@@ -152,7 +152,7 @@ impl Shard {
     pub(crate) fn surveyed(&mut self, now: Time, home: ShardIndex, claiming: &Claiming, out: &mut impl Outbox) {
         let found = match self.find_claimed(claiming) {
             Some((index, group)) => {
-                self.note_answered(now, index, None);
+                self.note_answered(now, index, None, out);
                 let reach = Reach { group, ring: None, age: (claiming.parked_at, 0), batch: claiming.want, auto_ack: claiming.auto_ack };
                 let found = self.offers(index, reach, claiming.after.as_deref());
                 if found.is_empty() {
@@ -273,7 +273,7 @@ impl Shard {
     ) {
         let (mut runs, mut receipt, mut ready) = (Vec::new(), None, 0);
         if let Some((index, group)) = self.find_claimed(claiming) {
-            self.note_answered(now, index, None);
+            self.note_answered(now, index, None, out);
             let reach = Reach { group, ring: None, age: (claiming.parked_at, 0), batch: claiming.want, auto_ack: claiming.auto_ack };
             self.queues.get_mut(index).groups.get_mut(group).served_last = claiming.after.clone();
             receipt = self.take_runs(now, index, reach, picks, &mut runs);
@@ -428,7 +428,7 @@ impl Shard {
     fn answer_claim(&mut self, now: Time, ticket: Ticket, claim: Claim, out: &mut impl Outbox) {
         let Claim { queue: index, reach, group, after, mut taken, receipts, .. } = claim;
         taken.sort_by(|one, other| cyclic_order(after.as_deref(), &one.partition, &other.partition));
-        self.note_answered(now, index, None);
+        self.note_answered(now, index, None, out);
         let name = Arc::clone(&self.queues.get(index).name);
         out.begin_delivery(ticket, &name);
         let (mut bytes, mut excess, mut served_last) = (0, Vec::new(), None);

@@ -154,7 +154,8 @@ impl Shard {
         }
         let index = match found.filter(|index| self.queues.get(*index).exists) {
             Some(index) => index,
-            None if wanted.must_exist => {
+            // Of a deleted queue pops may be left that listen to any partition.
+            None if wanted.must_exist && !found.is_some_and(|index| self.queues.get(index).is_awaited()) => {
                 return out.send(from, Letter::Joined { queue: name, generation: 0, outcome: Err(Refusal::NoConsumers) });
             }
             None => match self.could_fit_new(wanted.room).and_then(|()| self.create_queue(name.tenant, &name.name, now)) {

@@ -87,6 +87,15 @@ pub enum Letter {
         /// When a pop of any partition was last answered.
         answered_at: Time,
     },
+    /// From the home: it answered a pop of any partition.
+    Answered {
+        /// Which.
+        queue: QueueName,
+        /// As known.
+        generation: u64,
+        /// When.
+        answered_at: Time,
+    },
     /// To the home, while it bids: the sender has this many messages for the group.
     Hint {
         /// Which.

@@ -36,6 +36,8 @@ pub(crate) struct Directory {
     /// Commands are held back: a freeze is under way.
     pub(crate) is_frozen: bool,
     pub(crate) deferred: VecDeque<Deferred>,
+    /// When the members were last told that a pop of any partition was answered.
+    pub(crate) told_at: Option<Time>,
     /// When idle groups were last asked for.
     pub(crate) forgot_at: Option<Time>,
     /// Pushes that need room on other cores, in the order in which they asked: see `room`.

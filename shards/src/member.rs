@@ -49,6 +49,7 @@ impl Shard {
             Letter::Bid { queue, generation, group, parked_at, answered_at } => {
                 self.bid_published(now, &queue, generation, &group, (parked_at, answered_at), out);
             }
+            Letter::Answered { queue, generation, answered_at } => self.answered_elsewhere(&queue, generation, answered_at),
             Letter::Survey(claiming) => self.surveyed(now, from, &claiming, out),
             Letter::Take { claiming, picks } => self.take_asked(now, from, &claiming, &picks, out),
             Letter::Surveyed { claim, found } => self.survey_answered(now, from, claim, found, out),

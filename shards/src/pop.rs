@@ -255,7 +255,7 @@ impl Shard {
 
     /// Answers a pop with what it can take here, maybe nothing.
     pub(crate) fn answer_pop(&mut self, now: Time, ticket: Ticket, index: QueueIndex, reach: Reach, out: &mut impl Outbox) {
-        self.note_answered(now, index, reach.ring);
+        self.note_answered(now, index, reach.ring, out);
         let name = Arc::clone(&self.queues.get(index).name);
         out.begin_delivery(ticket, &name);
         let receipt = self.take(now, index, reach, |partition, given| {
@@ -394,7 +394,7 @@ impl Shard {
 
     /// Answers a pop with nothing.
     pub(crate) fn answer_empty(&mut self, now: Time, ticket: Ticket, index: QueueIndex, ring: Option<RingIndex>, out: &mut impl Outbox) {
-        self.note_answered(now, index, ring);
+        self.note_answered(now, index, ring, out);
         out.begin_delivery(ticket, &self.queues.get(index).name);
         out.end_delivery(SmallVec::new());
     }

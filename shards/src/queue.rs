@@ -361,6 +361,11 @@ impl Queue {
         }
     }
 
+    /// Whether a pop of any partition is parked: here, or as far as this part was told at its home.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.groups.iter().any(|(_, group)| group.any.oldest().is_some() || group.bid().is_some())
+    }
+
     /// Parked pops of every group, here.
     pub(crate) fn waiting_count(&self) -> u64 {
         self.groups.iter().map(|(_, group)| u64::from(group.waiting)).sum()

@@ -253,3 +253,6 @@ pub fn next_refused(out: &mut Vec<u8>, refusal: Refusal) {
     out.extend_from_slice(Failure::from(refusal).row().code.as_bytes());
     out.extend_from_slice(b"\"}}");
 }
+
+#[cfg(test)]
+mod tests;

@@ -36,13 +36,14 @@ fn messages_are_appended_behind_what_is_there() {
     let answer = text(|out| {
         out.extend_from_slice(b"HEAD}");
         pop_begin(out, "q");
-        pop_message(out, &incarnation, &Delivery { partition: "Default", seq: 1, delivery: 1, attempts: 1, payload: br#"{ "a" : 1 }"# });
-        pop_message(out, &incarnation, &Delivery { partition: "p:\"1\"", seq: 20, delivery: 3, attempts: 2, payload: b"null" });
+        pop_message(out, &incarnation, &Delivery { partition: "Default", seq: 42, delivery: 1, attempts: 1, payload: br#"{ "a" : 1 }"# });
+        pop_message(out, &incarnation, &Delivery { partition: "p:\"1\"", seq: 43, delivery: 3, attempts: 2, payload: b"null" });
         pop_end(out);
     });
     let expected = concat!(
-        r#"HEAD}{"queue":"q","messages":[{"id":"e:00000000000000ab:Default:1","partition":"Default","attempts":1,"payload":{ "a" : 1 }},"#,
-        r#"{"id":"e:00000000000000ab:p:\"1\":20.3","partition":"p:\"1\"","attempts":2,"payload":null}]}"#
+        r#"HEAD}{"queue":"q","messages":[{"id":"e:00000000000000ab:Default:42","partition":"Default","attempts":1,"payload":{ "a" : 1 }},"#,
+        r#"{"id":"e:00000000000000ab:p:\"1\":43.3","partition":"p:\"1\"","attempts":2,"#,
+        r#""replyTo":"reply:00000000000000ab:2b","payload":null}]}"#
     );
     assert_eq!(answer, expected);
 }
@@ -68,7 +69,11 @@ proptest! {
             pop_end(out);
         });
         let id = format!("e:0000000000000001:{partition}:{seq}");
-        let expected = json!({"queue": queue, "messages": [{"id": id, "partition": partition, "attempts": attempts, "payload": [1]}]});
+        let mut message = json!({"id": id, "partition": partition, "attempts": attempts, "payload": [1]});
+        if seq % 2 == 1 {
+            message["replyTo"] = format!("reply:0000000000000001:{seq:x}").into();
+        }
+        let expected = json!({"queue": queue, "messages": [message]});
         prop_assert_eq!(serde_json::from_str::<Value>(&answer).unwrap(), expected);
     }
 }
