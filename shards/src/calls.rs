@@ -244,7 +244,8 @@ impl Shard {
     pub(crate) fn note_answered(&mut self, now: Time, index: QueueIndex, ring: Option<RingIndex>, out: &mut impl Outbox) {
         let queue = self.queues.get_mut(index);
         if let Some(ring) = ring {
-            queue.rings.get_mut(ring).answered_at = now;
+            let ring = queue.rings.get_mut(ring);
+            (ring.answered_at, ring.used_at) = (now, now);
             return;
         }
         queue.answered_at = now;

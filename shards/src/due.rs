@@ -10,6 +10,7 @@ use crate::cursor::DeliveryState;
 use crate::deadlines::{DeadlineId, Kind, Owner};
 use crate::ledger::Freed;
 use crate::letter::Order;
+use crate::limits::LISTENING_SPAN;
 use crate::link::Link;
 use crate::outbox::Outbox;
 use crate::queue::{GroupIndex, Place, Queue, QueueIndex, RingIndex};
@@ -72,7 +73,9 @@ impl Shard {
     }
 
     fn ring_idle(&self) -> Span {
-        if self.config.implicit_idle == Span(0) { RING_IDLE } else { self.config.implicit_idle }
+        let idle = if self.config.implicit_idle == Span(0) { RING_IDLE } else { self.config.implicit_idle };
+        // It is known for so long that a pop of it was answered.
+        idle.max(LISTENING_SPAN)
     }
 
     /// When an unused queue is looked at next. Only a home collects.
@@ -204,10 +207,12 @@ impl Shard {
         queue.is_declared = false;
         queue.options = default_options;
         queue.drops = None;
+        queue.answered_at = Time(0);
         self.deadlines.disarm(Kind::Queue, &mut queue.deadline);
         for ring in queue.rings.indexes() {
             // One that stays is counted anew when the queue is used again.
             queue.counters.close_partition();
+            queue.rings.get_mut(ring).answered_at = Time(0);
             if !queue.rings.get(ring).has_waiters() {
                 queue.rings.remove(ring);
             }

@@ -182,11 +182,11 @@ impl Shard {
                 touched.push(queue);
             }
         }
-        for queue in touched {
-            self.wake_all(now, queue, out);
-        }
         while let Some(Owner::Call(call)) = self.deadlines.pop_due(Kind::Call, now) {
             self.call_due(now, call, out);
+        }
+        for queue in touched {
+            self.wake_all(now, queue, out);
         }
         while let Some(Owner::Waiter(waiter)) = self.deadlines.pop_due(Kind::Waiter, now) {
             self.waiter_due(now, waiter, out);

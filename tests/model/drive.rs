@@ -3,7 +3,7 @@
 //! After every step: the same facts for the same tickets; the core's invariants; the same status
 //! reads; the same bytes charged; and, when time is exact, a core that would wake up in time for the next thing due.
 
-use mayfly_shards::{Answer, QUEUE_MODE, Span, Tenant, Time};
+use mayfly_shards::{Answer, DropCause, QUEUE_MODE, Span, Tenant, Time};
 
 use crate::facts::{Ask, Broken, Fact, Item, Name, Pushed, Said, Seen};
 use crate::rules::{Model, Settings};
@@ -114,6 +114,11 @@ impl Rig {
         Ok(facts)
     }
 
+    /// Messages dropped since the start for one cause.
+    pub(crate) fn dropped(&self, cause: DropCause) -> u64 {
+        self.model.dropped()[cause as usize]
+    }
+
     /// The next moment at which anything is due.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         self.model.next_deadline()
@@ -145,7 +150,9 @@ impl Rig {
     }
 
     fn remember(&mut self, ticket: u64, ask: &Ask) {
-        let (Ask::Push { queue, .. } | Ask::Pop { queue, .. } | Ask::Configure { queue, .. }) = ask else { return };
+        let (Ask::Push { queue, .. } | Ask::Pop { queue, .. } | Ask::Call { queue, .. } | Ask::Configure { queue, .. }) = ask else {
+            return;
+        };
         if !self.queues.contains(queue) {
             self.queues.push(queue.clone());
         }
@@ -198,6 +205,10 @@ impl Rig {
         let (expected, found) = (self.model.used_bytes(), self.subject.used_bytes());
         if expected != found {
             return Err(self.failure("bytes charged to the node", &expected, &found));
+        }
+        let (expected, found) = (self.model.call_count(), self.subject.call_count());
+        if expected != found {
+            return Err(self.failure("calls that wait", &expected, &found));
         }
         let (expected, found) = (self.model.dropped(), self.subject.dropped());
         if expected != found {

@@ -11,6 +11,8 @@ pub(crate) enum Ask {
     Push { queue: Name, partition: String, messages: Vec<Pushed> },
     Pop { queue: Name, partition: Option<String>, group: String, batch: u32, wait_until: Option<Time>, auto_ack: bool },
     Ack { queue: Name, group: String, items: Vec<Item> },
+    Call { queue: Name, partition: String, request: Pushed, until: Time, fail_fast: bool },
+    Reply { tenant: Tenant, items: Vec<ReplyTo> },
     Configure { queue: Name, options: Options },
     Reset { queue: Name },
     Delete { queue: Name },
@@ -32,6 +34,15 @@ pub(crate) struct Pushed {
     pub(crate) size_bytes: usize,
 }
 
+/// One answer to a call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReplyTo {
+    /// The message whose inbox it goes to; None: an inbox that no call ever had.
+    pub(crate) request: Option<u64>,
+    pub(crate) answer: Pushed,
+    pub(crate) late_count: u32,
+}
+
 /// One ack.
 #[derive(Clone, Debug)]
 pub(crate) struct Item {
@@ -49,6 +60,8 @@ pub(crate) struct Seen {
     pub(crate) id: u64,
     pub(crate) attempts: u32,
     pub(crate) delivery: u32,
+    /// Whether it names an inbox.
+    pub(crate) is_call: bool,
 }
 
 /// Something said to one ticket.
@@ -62,7 +75,12 @@ pub(crate) struct Fact {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Said {
     Answer(Answer),
-    Messages { queue: String, messages: Vec<Seen> },
+    /// A call's answer, by its number.
+    Reply(u64),
+    Messages {
+        queue: String,
+        messages: Vec<Seen>,
+    },
 }
 
 /// How the connection of an answer broke.

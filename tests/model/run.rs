@@ -1,9 +1,9 @@
 //! Carries out a generated run on a [`Rig`].
 
-use mayfly_shards::{Span, Verdict};
+use mayfly_shards::{Span, Tenant, Verdict};
 
 use crate::drive::{Delivered, Rig};
-use crate::facts::{Ask, Item};
+use crate::facts::{Ask, Item, ReplyTo};
 use crate::strategy::{GROUPS, Op, PARTITIONS, Pace, Run, Twist};
 
 /// Everything, then what is left in the queues. The error tells where model and core part, with the whole run before it.
@@ -55,6 +55,17 @@ fn ask_of(rig: &mut Rig, run: &Run, op: &Op) -> Option<Ask> {
             auto_ack: *auto_ack,
         },
         Op::Ack { picks, twist } => return ack_of(rig, run, picks, *twist),
+        Op::Call { queue, partition, size, wait_ms, fail_fast } => Ask::Call {
+            queue: queue_of(queue),
+            partition: PARTITIONS[*partition].to_owned(),
+            request: rig.number(&[*size])[0],
+            until: rig.now + Span::from_millis(*wait_ms),
+            fail_fast: *fail_fast,
+        },
+        Op::Reply { picks, late_count, is_forged, is_other_tenant } => {
+            // The core has one rate while tenancy is off.
+            return reply_of(rig, picks, *late_count, *is_forged, *is_other_tenant && run.settings.rate.is_none());
+        }
         Op::Configure { queue, options } => Ask::Configure { queue: queue_of(queue), options: *options },
         Op::Reset { queue } => Ask::Reset { queue: queue_of(queue) },
         Op::Delete { queue } => Ask::Delete { queue: queue_of(queue) },
@@ -81,6 +92,17 @@ fn ack_of(rig: &Rig, run: &Run, picks: &[(usize, Verdict)], twist: Twist) -> Opt
         Twist::ForgedSeq => items[0].id = None,
     }
     Some(Ask::Ack { queue, group, items })
+}
+
+fn reply_of(rig: &mut Rig, picks: &[usize], late_count: u32, is_forged: bool, is_other_tenant: bool) -> Option<Ask> {
+    let requests: Vec<Delivered> = rig.delivered.iter().filter(|delivered| delivered.seen.is_call).cloned().collect();
+    let tenant = at_from_end(&requests, *picks.first()?)?.queue.tenant;
+    let mut items: Vec<ReplyTo> = vec![];
+    for back in picks {
+        let request = at_from_end(&requests, *back).map(|delivered| delivered.seen.id).filter(|_| !is_forged);
+        items.push(ReplyTo { request, answer: rig.number(&[10])[0], late_count });
+    }
+    Some(Ask::Reply { tenant: if is_other_tenant { Tenant(3 - tenant.0) } else { tenant }, items })
 }
 
 fn span_of(rig: &Rig, pace: Pace) -> Span {

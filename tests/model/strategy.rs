@@ -30,6 +30,20 @@ pub(crate) enum Op {
         picks: Vec<(usize, Verdict)>,
         twist: Twist,
     },
+    Call {
+        queue: usize,
+        partition: usize,
+        size: usize,
+        wait_ms: u64,
+        fail_fast: bool,
+    },
+    /// Each pick counts back from the latest delivery of a call's request.
+    Reply {
+        picks: Vec<usize>,
+        late_count: u32,
+        is_forged: bool,
+        is_other_tenant: bool,
+    },
     Configure {
         queue: usize,
         options: Options,
@@ -42,7 +56,7 @@ pub(crate) enum Op {
     },
     /// Asked of both sides as it stands.
     Read(Ask),
-    /// Which of the parked pops.
+    /// Which of the parked pops and calls.
     Cancel(usize),
     /// Which of the answers that may be taken back, counted from the latest.
     Undeliver(usize, Broken),
@@ -148,6 +162,8 @@ fn op() -> impl Strategy<Value = Op> {
         20 => push(),
         24 => pop(),
         16 => ack(),
+        10 => call(),
+        8 => reply(),
         4 => (queue(), options()).prop_map(|(queue, options)| Op::Configure { queue, options }),
         2 => queue().prop_map(|queue| Op::Reset { queue }),
         3 => queue().prop_map(|queue| Op::Delete { queue }),
@@ -193,6 +209,18 @@ fn ack() -> impl Strategy<Value = Op> {
         1 => Just(Twist::ForgedSeq),
     ];
     (prop::collection::vec((0usize..10, verdict), 1..5), twist).prop_map(|(picks, twist)| Op::Ack { picks, twist })
+}
+
+fn call() -> impl Strategy<Value = Op> {
+    let wait_ms = prop_oneof![1 => Just(0), 3 => (1u64..20).prop_map(|n| n * 100), 3 => Just(10_000)];
+    (queue(), 0..PARTITIONS.len(), 8usize..40, wait_ms, prop::bool::weighted(0.3))
+        .prop_map(|(queue, partition, size, wait_ms, fail_fast)| Op::Call { queue, partition, size, wait_ms, fail_fast })
+}
+
+fn reply() -> impl Strategy<Value = Op> {
+    let late_count = prop_oneof![8 => Just(0u32), 1 => 1u32..3];
+    (prop::collection::vec(0usize..6, 1..4), late_count, prop::bool::weighted(0.05), prop::bool::weighted(0.05))
+        .prop_map(|(picks, late_count, is_forged, is_other_tenant)| Op::Reply { picks, late_count, is_forged, is_other_tenant })
 }
 
 fn read() -> impl Strategy<Value = Ask> {

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mayfly_shards::{
-    AckItem, Answer, Command, Delivery, DropCause, Letter, NodeBudget, Outbox, Payload, Rate, Receipt, Shard, ShardConfig, ShardIndex,
-    TenantBudget, Ticket, Time, Undelivered,
+    AckItem, Answer, Command, Delivery, DropCause, Letter, NO_INBOX, NodeBudget, Outbox, Payload, Rate, Receipt, ReplyItem, Shard,
+    ShardConfig, ShardIndex, TenantBudget, Ticket, Time, Undelivered, inbox_of,
 };
 use smallvec::SmallVec;
 
-use crate::facts::{Ask, Broken, Fact, Item, Pushed, Said, Seen};
+use crate::facts::{Ask, Broken, Fact, Item, Pushed, ReplyTo, Said, Seen};
 use crate::rules::Settings;
 
 /// A seq that no message reaches.
@@ -56,6 +56,11 @@ impl Subject {
         self.budget.bytes.used()
     }
 
+    /// Calls that wait.
+    pub(crate) fn call_count(&self) -> u64 {
+        self.shard.gauges().calls
+    }
+
     /// Messages dropped since the start, by cause.
     pub(crate) fn dropped(&self) -> [u64; DropCause::ALL.len()] {
         self.shard.gauges().dropped
@@ -64,7 +69,9 @@ impl Subject {
     pub(crate) fn ask(&mut self, now: Time, ticket: u64, ask: &Ask) -> Vec<Fact> {
         let mut payloads = self.payloads_of(ask);
         let items = self.items_of(ask);
-        let command = command(ask, &mut payloads, &items);
+        let texts = payloads.clone();
+        let replies = self.replies_of(ask, &texts);
+        let command = command(ask, &mut payloads, &items, &replies);
         let mut heard = Heard::default();
         self.shard.step(now, Ticket(ticket), command, &mut heard);
         self.take_in(heard)
@@ -100,7 +107,12 @@ impl Subject {
     }
 
     fn payloads_of(&mut self, ask: &Ask) -> Vec<Payload> {
-        let Ask::Push { messages, .. } = ask else { return vec![] };
+        let messages: Vec<Pushed> = match ask {
+            Ask::Push { messages, .. } => messages.clone(),
+            Ask::Call { request, .. } => vec![*request],
+            Ask::Reply { items, .. } => items.iter().map(|item| item.answer).collect(),
+            _ => vec![],
+        };
         let payloads: Vec<Payload> = messages.iter().map(payload_of).collect();
         for (pushed, payload) in messages.iter().zip(&payloads) {
             self.payloads.insert(pushed.id, Payload::clone(payload));
@@ -121,11 +133,26 @@ impl Subject {
         items.iter().enumerate().map(to_ack).collect()
     }
 
+    fn replies_of<'a>(&self, ask: &Ask, texts: &'a [Payload]) -> Vec<ReplyItem<'a>> {
+        let Ask::Reply { items, .. } = ask else { return vec![] };
+        let inbox_of = |request: u64| self.seqs.get(&request).copied().unwrap_or(NO_INBOX);
+        let to_reply = |(index, (item, payload)): (usize, (&ReplyTo, &'a Payload))| ReplyItem {
+            index: index as u32,
+            inbox: item.request.map_or(NO_INBOX, inbox_of),
+            payload,
+            late_count: item.late_count,
+        };
+        items.iter().zip(texts).enumerate().map(to_reply).collect()
+    }
+
     /// Checks what only this side can get wrong: payload bytes, seqs, receipts.
     fn take_in(&mut self, heard: Heard) -> Vec<Fact> {
         assert!(!heard.is_open, "a delivery was begun and not ended");
         for (ticket, receipts) in heard.receipts {
             assert!(self.receipts.insert(ticket, receipts).is_none(), "ticket {ticket} was answered twice");
+        }
+        for (id, text) in heard.replies {
+            assert_eq!(Some(&*text), self.payloads.get(&id).map(|payload| &**payload), "text of answer {id}");
         }
         for (id, seq, payload) in heard.payloads {
             assert_eq!(Some(&*payload), self.payloads.get(&id).map(|p| &**p), "payload of message {id}");
@@ -147,8 +174,13 @@ fn payload_of(pushed: &Pushed) -> Payload {
     Payload::from(text.into_bytes())
 }
 
-fn command<'a>(ask: &'a Ask, payloads: &'a mut Vec<Payload>, items: &'a [AckItem<'a>]) -> Command<'a> {
+fn command<'a>(ask: &'a Ask, payloads: &'a mut Vec<Payload>, items: &'a [AckItem<'a>], replies: &'a [ReplyItem<'a>]) -> Command<'a> {
     match ask {
+        Ask::Call { queue, partition, until, fail_fast, .. } => {
+            let (until, fail_fast) = (*until, *fail_fast);
+            Command::Call { tenant: queue.tenant, queue: &queue.queue, partition, payloads, until, fail_fast }
+        }
+        Ask::Reply { tenant, .. } => Command::Reply { tenant: *tenant, items: replies },
         Ask::Push { queue, partition, .. } => Command::Push { tenant: queue.tenant, queue: &queue.queue, partition, payloads },
         Ask::Pop { queue, partition, group, batch, wait_until, auto_ack } => Command::Pop {
             tenant: queue.tenant,
@@ -168,6 +200,11 @@ fn command<'a>(ask: &'a Ask, payloads: &'a mut Vec<Payload>, items: &'a [AckItem
     }
 }
 
+fn number_in(payload: &[u8]) -> u64 {
+    let text = String::from_utf8_lossy(payload);
+    text.get(1..7).and_then(|digits| digits.parse().ok()).unwrap_or(u64::MAX)
+}
+
 /// Writes down what a step says, and checks the order of the calls.
 #[derive(Default)]
 struct Heard {
@@ -176,6 +213,7 @@ struct Heard {
     is_open: bool,
     payloads: Vec<(u64, u64, Payload)>,
     receipts: Vec<(u64, SmallVec<[Receipt; 1]>)>,
+    replies: Vec<(u64, Vec<u8>)>,
 }
 
 impl Outbox for Heard {
@@ -184,8 +222,11 @@ impl Outbox for Heard {
         self.facts.push(Fact { ticket: ticket.0, said: Said::Answer(answer) });
     }
 
-    fn reply(&mut self, ticket: Ticket, _payload: &[u8]) {
-        panic!("nobody called, but {ticket:?} was answered");
+    fn reply(&mut self, ticket: Ticket, payload: &[u8]) {
+        assert!(!self.is_open, "an answer inside a delivery");
+        let id = number_in(payload);
+        self.replies.push((id, payload.to_vec()));
+        self.facts.push(Fact { ticket: ticket.0, said: Said::Reply(id) });
     }
 
     fn begin_delivery(&mut self, ticket: Ticket, queue: &str) {
@@ -196,12 +237,12 @@ impl Outbox for Heard {
 
     fn message(&mut self, delivery: Delivery<'_>) {
         assert!(self.is_open, "a message outside of a delivery");
-        let text = String::from_utf8_lossy(delivery.payload);
-        let id = text.get(1..7).and_then(|digits| digits.parse().ok()).unwrap_or(u64::MAX);
+        let id = number_in(delivery.payload);
         self.payloads.push((id, delivery.seq, Payload::from(delivery.payload)));
         let Some(Fact { said: Said::Messages { messages, .. }, .. }) = self.facts.last_mut() else { return };
         let (attempts, delivery_number) = (delivery.attempts, delivery.delivery);
-        messages.push(Seen { partition: delivery.partition.to_owned(), id, attempts, delivery: delivery_number });
+        let is_call = inbox_of(delivery.seq).is_some();
+        messages.push(Seen { partition: delivery.partition.to_owned(), id, attempts, delivery: delivery_number, is_call });
     }
 
     fn end_delivery(&mut self, receipts: SmallVec<[Receipt; 1]>) {

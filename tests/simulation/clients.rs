@@ -1,10 +1,10 @@
 //! Clients that do anything at any time, from a seed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use mayfly_shards::{
-    AckItem, Command, Options, Payload, Policy, QUEUE_MODE, ShardIndex, Span, Tenant, Ticket, Time, Verdict, WindowBuffer, home_shard,
-    shard_of,
+    AckItem, Command, Options, Payload, Policy, QUEUE_MODE, ReplyItem, ShardIndex, Span, Tenant, Ticket, Time, Verdict, WindowBuffer,
+    home_shard, inbox_shard, shard_of,
 };
 
 use crate::debts::Debts;
@@ -30,6 +30,11 @@ pub(crate) enum Expected {
         epoch: Option<u64>,
     },
     Pop(Pop),
+    Call(Call),
+    /// An answer to the request of this number, to its inbox.
+    Reply {
+        request: u64,
+    },
     Ack {
         queue: &'static str,
         group: &'static str,
@@ -59,6 +64,18 @@ pub(crate) struct Pop {
     pub(crate) is_cancelled: bool,
 }
 
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) at: usize,
+    pub(crate) of: ShardIndex,
+    pub(crate) queue: &'static str,
+    pub(crate) partition: &'static str,
+    pub(crate) payload: u64,
+    pub(crate) asked_at: Time,
+    pub(crate) until: Time,
+    pub(crate) is_cancelled: bool,
+}
+
 /// A delivery that a client may ack.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
@@ -75,6 +92,10 @@ pub(crate) struct Clients {
     pub(crate) debts: Debts,
     pub(crate) expected: BTreeMap<Ticket, Expected>,
     pub(crate) held: Vec<Held>,
+    /// Requests that somebody was given: the inbox of each, and its message.
+    pub(crate) requests: Vec<(u64, u64)>,
+    /// Every message that a call pushed.
+    pub(crate) called: BTreeSet<u64>,
     pub(crate) habits: Habits,
     /// Messages taken back after they were settled: exempt from bounds.
     pub(crate) returned: u64,
@@ -95,6 +116,8 @@ impl Clients {
             debts: Debts::default(),
             expected: BTreeMap::new(),
             held: Vec::new(),
+            requests: Vec::new(),
+            called: BTreeSet::new(),
             habits,
             returned: 0,
             sits_near: false,
@@ -133,6 +156,8 @@ impl Clients {
 
     fn act(&mut self) {
         match self.random.below(100) {
+            0..10 if self.habits.calls => self.call(),
+            10..20 if self.habits.calls => self.reply(),
             0..35 => self.push(),
             35..65 => self.pop(),
             65..85 => self.ack(),
@@ -206,6 +231,39 @@ impl Clients {
     /// Whether a pop stays parked for a while.
     fn will_stay(&self, ticket: Ticket) -> bool {
         matches!(self.expected.get(&ticket), Some(Expected::Pop(pop)) if !pop.is_cancelled && pop.until > Some(self.world.now + Span::from_millis(100)))
+    }
+
+    fn call(&mut self) {
+        let (queue, partition) = (self.any_queue(), self.random.pick(&PARTITIONS));
+        let (payload, fail_fast) = (self.payloads_given, self.random.chance(30));
+        self.payloads_given += 1;
+        self.called.insert(payload);
+        self.oracle.pushed.insert(payload, queue.to_owned());
+        let text = format!("{payload}{}", " ".repeat(self.habits.padding(&mut self.random)));
+        self.use_queue(queue, None, self.world.now, false);
+        let of = shard_of(TENANT, queue, partition, self.world.shard_count());
+        let (at, asked_at) = (self.seat(of), self.world.now);
+        let until = asked_at + self.any_wait();
+        let call = Call { at, of, queue, partition, payload, asked_at, until, is_cancelled: false };
+        let ticket = self.ticket(Expected::Call(call));
+        let payloads = &mut vec![Payload::from(text.into_bytes())];
+        self.world.ask(at, of, ticket, Command::Call { tenant: TENANT, queue, partition, payloads, until, fail_fast });
+    }
+
+    /// Some answers come twice, some late, and some to an inbox that nobody ever had.
+    fn reply(&mut self) {
+        if self.requests.is_empty() {
+            return;
+        }
+        let index = self.random.below(self.requests.len() as u64) as usize;
+        let (inbox, request) = if self.random.chance(80) { self.requests.swap_remove(index) } else { self.requests[index] };
+        let inbox = if self.random.chance(5) { inbox + 1_000_000 } else { inbox };
+        let of = inbox_shard(inbox, self.world.shard_count()).expect("an inbox");
+        let at = self.any_core();
+        let ticket = self.ticket(Expected::Reply { request });
+        let text = request.to_string();
+        let item = ReplyItem { index: 0, inbox, payload: text.as_bytes(), late_count: 0 };
+        self.world.ask(at, of, ticket, Command::Reply { tenant: TENANT, items: &[item] });
     }
 
     fn any_wait(&mut self) -> Span {
@@ -347,13 +405,22 @@ impl Clients {
         let waiting: Vec<Ticket> = self
             .expected
             .iter()
-            .filter(|(_, expected)| matches!(expected, Expected::Pop(pop) if !pop.is_cancelled))
+            .filter(|(_, expected)| match expected {
+                Expected::Pop(pop) => !pop.is_cancelled,
+                Expected::Call(call) => !call.is_cancelled,
+                _ => false,
+            })
             .map(|(ticket, _)| *ticket)
             .collect();
         if waiting.is_empty() {
             return;
         }
         let ticket = self.random.pick(&waiting);
+        if let Some(Expected::Call(call)) = self.expected.get_mut(&ticket) {
+            call.is_cancelled = true;
+            let (at, of) = (call.at, call.of);
+            return self.world.cancel(at, of, ticket);
+        }
         if let Some(Expected::Pop(pop)) = self.expected.get_mut(&ticket) {
             pop.is_cancelled = true;
             // What is being claimed for it goes back.

@@ -21,6 +21,8 @@ pub(crate) struct Habits {
     /// Reset and delete queues.
     pub(crate) changes: bool,
     pub(crate) windows: bool,
+    /// Call and reply.
+    pub(crate) calls: bool,
     pub(crate) broken_answers: bool,
     /// All at once, on one queue and group.
     pub(crate) is_crowded: bool,
@@ -42,6 +44,7 @@ impl Habits {
         Self {
             changes: random.chance(50),
             windows: random.chance(25),
+            calls: random.chance(50),
             broken_answers: random.chance(50),
             is_crowded,
             is_tight,

@@ -2,11 +2,12 @@
 //!
 //! - A waiting pop is answered with nothing only once its time is up.
 //! - A message goes to the pop of its group that waits longest, of those that could take it (beyond what a few hops explain).
+//! - A call hears the answer to its own request, once, or at its timeout that there is none; none fails fast while a pop stands parked.
 //! - A live lease can be acked; a queue that drops its oldest refuses no push for room.
 
-use mayfly_shards::{Answer, Outcome, Policy, Receipt, Refusal, Span, Ticket, Time, Undelivered};
+use mayfly_shards::{Answer, Outcome, Policy, Receipt, Refusal, Span, Ticket, Time, Undelivered, inbox_of};
 
-use crate::clients::{Clients, Expected, Held, Pop};
+use crate::clients::{Call, Clients, Expected, Held, Pop};
 use crate::habits::DEFAULTS;
 use crate::world::{Got, Heard};
 
@@ -51,6 +52,19 @@ impl Clients {
                 self.got(at, pop, messages, receipts);
             }
             (Expected::Pop(_), Heard::Answer(Answer::Refused(_))) => self.debts.hung_up(ticket),
+            (Expected::Call(call), Heard::Reply(answer)) => {
+                self.use_queue(call.queue, None, at, false);
+                assert_eq!(answer, call.payload, "{call:?} heard another's answer");
+            }
+            (Expected::Call(call), Heard::Answer(Answer::NoReply)) => {
+                assert!(at >= call.until && !(call.is_cancelled && at > call.until + HOPS), "{call:?} heard at {at:?} that nobody answers");
+            }
+            (Expected::Call(call), Heard::Answer(Answer::Refused(refusal))) => {
+                assert!(refusal != Refusal::NoConsumers || !self.is_listened_to(&call, at), "{call:?} is told that nobody listens");
+                self.called.remove(&call.payload);
+                self.oracle.pushed.remove(&call.payload);
+            }
+            (Expected::Reply { request }, Heard::Answer(Answer::Replied(refused))) => assert_eq!(refused, [], "{request}"),
             (Expected::Ack { queue, group, items, asked_at }, Heard::Answer(Answer::Acked(outcomes))) => {
                 self.use_queue(queue, Some(group), at, false);
                 for ((payload, delivery, verdict), (_, outcome)) in items.into_iter().zip(outcomes) {
@@ -70,6 +84,17 @@ impl Clients {
             (Expected::Configure, Heard::Answer(Answer::Configured | Answer::Refused(_))) => {}
             (expected, heard) => panic!("{expected:?} was answered {heard:?}"),
         }
+    }
+
+    /// Whether a pop stood parked all the while that could take what the call pushes.
+    fn is_listened_to(&self, call: &Call, at: Time) -> bool {
+        self.parked().any(|(_, pop)| {
+            pop.queue == call.queue
+                && pop.partition.is_none_or(|partition| partition == call.partition)
+                && pop.asked_at + HOPS < call.asked_at
+                && !pop.is_cancelled
+                && pop.until > Some(at)
+        })
     }
 
     /// Pops not answered.
@@ -101,6 +126,7 @@ impl Clients {
 
     fn got(&mut self, given_at: Time, pop: Pop, messages: Vec<Got>, receipts: Vec<Receipt>) {
         let Pop { at, queue, group, auto_ack, is_cancelled, .. } = pop;
+        self.requests.extend(messages.iter().filter_map(|got| Some((inbox_of(got.seq)?, got.payload))));
         if is_cancelled || (self.habits.broken_answers && self.random.chance(15)) {
             // The client is gone, or its connection breaks under the answer.
             let how = if is_cancelled || self.random.chance(60) { Undelivered::Unsent } else { Undelivered::Partly };

@@ -95,10 +95,15 @@ impl Clients {
             self.world.run_until(self.world.now + Span::from_secs(4));
             self.come_to_rest();
         }
-        // A pop whose client hung up may end unanswered.
-        self.expected.retain(|_, expected| !matches!(expected, Expected::Pop(pop) if pop.is_cancelled));
+        // A pop or call whose client hung up may end unanswered.
+        self.expected.retain(|_, expected| match expected {
+            Expected::Pop(pop) => !pop.is_cancelled,
+            Expected::Call(call) => !call.is_cancelled,
+            _ => true,
+        });
         assert!(self.expected.is_empty(), "never answered: {:?}", self.expected);
         assert_eq!(self.world.sum(|gauges| gauges.waiters), 0, "waiters are left");
+        assert_eq!(self.world.sum(|gauges| gauges.calls), 0, "calls are left");
         self.habits.broken_answers = false;
         self.check_drain();
         for queue in QUEUES {
@@ -139,13 +144,22 @@ impl Clients {
         for (queue, group, payload) in self.debts.owed().filter(|_| lost == 0) {
             assert!(self.oracle.has_seen(group, *payload), "{group} of {queue} never got {payload}, pushed after it was known");
         }
-        let dropped = self.world.sum(|gauges| gauges.dropped.iter().sum());
+        // What ends a call is no loss.
+        let of_calls = [DropCause::LateReply, DropCause::Withdrawn];
+        let causes = || DropCause::ALL.into_iter().filter(|cause| !of_calls.contains(cause));
+        let dropped = self.world.sum(|gauges| causes().map(|cause| gauges.dropped[cause as usize]).sum());
         if self.habits.changes || dropped > 0 {
             return;
         }
         for queue in QUEUES {
-            let pushed = self.oracle.pushed.values().filter(|name| **name == *queue).count();
-            assert_eq!(self.oracle.seen(queue).len(), pushed, "{queue}: every message reached somebody");
+            let is_pushed = |payload: &u64| !self.called.contains(payload);
+            let of_queue = self.oracle.pushed.iter().filter(|(_, name)| **name == *queue);
+            let pushed = of_queue.filter(|(payload, _)| is_pushed(payload)).count();
+            assert_eq!(
+                self.oracle.seen(queue).iter().filter(|payload| is_pushed(payload)).count(),
+                pushed,
+                "{queue}: every message reached somebody"
+            );
         }
     }
 }

@@ -39,7 +39,13 @@ pub(crate) struct Got {
 #[derive(Debug)]
 pub(crate) enum Heard {
     Answer(Answer),
+    /// A call's answer.
+    Reply(u64),
     Messages(Vec<Got>, Vec<Receipt>),
+}
+
+fn number_in(payload: &[u8]) -> u64 {
+    std::str::from_utf8(payload).expect("text").trim().parse().expect("a number")
 }
 
 /// Everything one step of a shard said.
@@ -55,8 +61,9 @@ impl Outbox for Effects {
         self.heard.push((ticket, Heard::Answer(answer)));
     }
 
-    fn reply(&mut self, ticket: Ticket, _payload: &[u8]) {
-        panic!("nobody called, but {ticket:?} was answered");
+    fn reply(&mut self, ticket: Ticket, payload: &[u8]) {
+        assert!(self.open.is_none(), "an answer inside a delivery");
+        self.heard.push((ticket, Heard::Reply(number_in(payload))));
     }
 
     fn begin_delivery(&mut self, ticket: Ticket, _queue: &str) {
@@ -65,7 +72,7 @@ impl Outbox for Effects {
     }
 
     fn message(&mut self, delivery: Delivery<'_>) {
-        let payload = std::str::from_utf8(delivery.payload).expect("text").trim().parse().expect("a number");
+        let payload = number_in(delivery.payload);
         let got = Got {
             partition: delivery.partition.to_owned(),
             seq: delivery.seq,
@@ -142,7 +149,7 @@ impl World {
         }
     }
 
-    /// A client of core `at` hangs up on a pop at `of`.
+    /// A client of core `at` hangs up on a pop or call at `of`.
     pub(crate) fn cancel(&mut self, at: usize, of: ShardIndex, ticket: Ticket) {
         self.post(at, usize::from(of.0), Mail::Cancel(ticket));
     }

@@ -2,8 +2,8 @@
 //!
 //! A deadline is met when `now` has reached it. CHOICE: what is found due together happens in the order of [`Model::reach`]: first
 //! everything that drops messages or brings them back, in order of its time, ttl before a lease that ends at the same moment; then
-//! pops are answered; then queues are collected. So nothing expired is delivered, and a message that comes back by a pop's timeout is
-//! still given to it.
+//! calls end, and take back what nobody took; then pops are answered; then queues are collected. So nothing expired is delivered, and
+//! a message that comes back by a pop's timeout is still given to it.
 
 use mayfly_shards::{DropCause, Span, Time};
 
@@ -19,6 +19,7 @@ impl Model {
             self.drop_expired(at);
             self.end_leases(at);
         }
+        self.time_out_calls();
         self.serve_waiters();
         self.time_out();
         self.note_busy();
@@ -28,7 +29,7 @@ impl Model {
 
     /// The earliest deadline of all. It may lie in the past until [`Model::expire`].
     pub(crate) fn next_deadline(&self) -> Option<Time> {
-        let timeouts = self.waiters.iter().map(|w| w.wait_until);
+        let timeouts = self.waiters.iter().map(|w| w.wait_until).chain(self.calls.iter().map(|call| call.until));
         let of_messages = self.queues.iter().flat_map(message_deadlines);
         let of_queues = self.queues.iter().filter_map(|q| self.collected_at(q));
         timeouts.chain(self.windows_close_at.iter().copied()).chain(of_messages).chain(of_queues).min()

@@ -4,6 +4,7 @@
 //! itself and undone by restoring a copy, so "what is refused leaves no trace" holds by construction. Where SPEC.md leaves a choice,
 //! the choice is marked CHOICE beside the code.
 
+mod call;
 mod clock;
 mod pop;
 mod push;
@@ -12,11 +13,14 @@ mod rate;
 mod settle;
 mod status;
 
+use std::collections::BTreeSet;
+
 use mayfly_shards::{
     Answer, DropCause, GROUPS_MAX, MESSAGE_OVERHEAD_BYTES, Options, QUEUE_OVERHEAD_BYTES, Refusal, Span, Time, WAITER_OVERHEAD_BYTES,
 };
 
 use crate::facts::{Ask, Fact, Name, Said};
+use call::Call;
 use pop::{Handed, Waiter};
 use queue::{Group, Queue};
 use rate::Bucket;
@@ -48,6 +52,9 @@ pub(crate) struct Model {
     queues: Vec<Queue>,
     /// Parked pops, longest parked first.
     waiters: Vec<Waiter>,
+    calls: Vec<Call>,
+    /// Every message that a call pushed.
+    call_requests: BTreeSet<u64>,
     buckets: Vec<Bucket>,
     /// Dropped by cause, beside what the queues that exist have counted themselves.
     ended: [u64; DropCause::ALL.len()],
@@ -66,6 +73,8 @@ impl Model {
             lives: 0,
             queues: vec![],
             waiters: vec![],
+            calls: vec![],
+            call_requests: BTreeSet::new(),
             buckets: vec![],
             ended: [0; DropCause::ALL.len()],
             handed: vec![],
@@ -80,6 +89,8 @@ impl Model {
         match ask {
             Ask::Push { queue, partition, messages } => self.push(ticket, queue, partition, messages),
             Ask::Pop { .. } => self.pop(ticket, ask),
+            Ask::Call { queue, partition, request, until, fail_fast } => self.call(ticket, queue, partition, *request, *until, *fail_fast),
+            Ask::Reply { tenant, items } => self.reply(ticket, *tenant, items),
             Ask::Ack { queue, group, items } => self.ack(ticket, queue, group, items),
             Ask::Configure { queue, options } => self.configure(ticket, queue, *options),
             Ask::Reset { queue } => self.reset(ticket, queue),
@@ -96,10 +107,11 @@ impl Model {
         self.finish()
     }
 
-    /// The client of a parked pop is gone: the pop is forgotten, nothing is said.
+    /// The client of a parked pop or call is gone: it is forgotten, nothing is said.
     pub(crate) fn cancel(&mut self, now: Time, ticket: u64) -> Vec<Fact> {
         self.reach(now);
         self.waiters.retain(|w| w.ticket != ticket);
+        self.hang_up_call(ticket);
         self.serve_waiters();
         self.finish()
     }
@@ -114,7 +126,7 @@ impl Model {
     pub(crate) fn used_bytes(&self) -> u64 {
         let queues = self.queues.iter().filter(|q| q.exists);
         let held: u64 = queues.map(|q| QUEUE_OVERHEAD_BYTES + q.bytes() + q.messages.len() as u64 * MESSAGE_OVERHEAD_BYTES).sum();
-        held + self.waiters.len() as u64 * WAITER_OVERHEAD_BYTES
+        held + (self.waiters.len() + self.calls.len()) as u64 * WAITER_OVERHEAD_BYTES
     }
 
     /// Messages dropped since the start, by cause.
@@ -122,6 +134,11 @@ impl Model {
         let mut all = self.ended;
         self.queues.iter().for_each(|q| (0..3).for_each(|cause| all[cause] += q.drops[cause]));
         all
+    }
+
+    /// Calls that wait.
+    pub(crate) fn call_count(&self) -> u64 {
+        self.calls.len() as u64
     }
 
     /// A queue is about to be forgotten with all it knew.

@@ -84,7 +84,9 @@ impl Model {
         let Some(at) = self.find(&waiter.queue) else { return };
         let queue = &mut self.queues[at];
         let taken = queue.fitting(ready, waiter.batch);
-        let messages = queue.deliver(&waiter.group, &taken, waiter.auto_ack, self.now);
+        let mut messages = queue.deliver(&waiter.group, &taken, waiter.auto_ack, self.now);
+        messages.iter_mut().for_each(|seen| seen.is_call = self.call_requests.contains(&seen.id));
+        queue.answered.insert(waiter.partition.clone(), self.now);
         let queue_life = queue.life;
         let Some(group) = queue.group_mut(&waiter.group) else { return };
         if let (None, Some(last)) = (&waiter.partition, messages.last()) {
@@ -178,6 +180,7 @@ impl Model {
                 }
             }
             self.queues[at].free_settled();
+            handed.messages.iter().for_each(|seen| self.withdraw_if_over(seen.id));
             self.note_busy();
             self.drop_expired(self.now);
             self.serve_waiters();
@@ -205,8 +208,8 @@ impl Model {
         self.handed.retain(|h| h.ticket != ticket);
     }
 
-    /// Tickets of parked pops, longest parked first.
+    /// Tickets of parked pops, longest parked first, and of calls.
     pub(crate) fn parked(&self) -> Vec<u64> {
-        self.waiters.iter().map(|w| w.ticket).collect()
+        self.waiters.iter().map(|w| w.ticket).chain(self.calls.iter().map(|call| call.ticket)).collect()
     }
 }

@@ -14,14 +14,19 @@ impl Model {
         }
         // CHOICE: while the node holds more than its bound (answers were taken back), no push is admitted, whatever it would evict.
         let is_over = self.is_over_node_bytes();
-        let appended = self.append(name, partition, messages, is_over);
-        match appended.or_else(|first| self.append_without_dead_groups(name, partition, messages, is_over, first)) {
+        match self.append_anyhow(name, partition, messages, is_over) {
             Ok(()) => {
                 self.answer(ticket, Answer::Pushed(messages.len()));
                 self.serve_waiters();
             }
             Err(refusal) => self.answer(ticket, Answer::Refused(refusal)),
         }
+    }
+
+    /// Appends, if need be without dead groups.
+    pub(super) fn append_anyhow(&mut self, name: &Name, partition: &str, messages: &[Pushed], is_over: bool) -> Result<(), Refusal> {
+        let appended = self.append(name, partition, messages, is_over);
+        appended.or_else(|first| self.append_without_dead_groups(name, partition, messages, is_over, first))
     }
 
     /// Appends all or nothing.

@@ -24,6 +24,8 @@ pub(crate) struct Queue {
     pub(super) settled: Vec<Message>,
     /// Dropped by bounds or ttl.
     pub(super) dropped: Vec<u64>,
+    /// When a pop of each partition (None: of any) was last answered.
+    pub(super) answered: BTreeMap<Option<String>, Time>,
     /// For bounds, ttl, retry.
     pub(super) drops: [u64; 3],
     /// Last push, pop, ack, reset or configure, and last moment with a pop parked.
@@ -98,6 +100,7 @@ impl Queue {
             messages: vec![],
             settled: vec![],
             dropped: vec![],
+            answered: BTreeMap::new(),
             drops: [0; 3],
             used_at: Time(0),
             emptied_at: Time(0),
@@ -193,7 +196,7 @@ impl Queue {
                 _ => (1, 1),
             };
             *state = if auto_ack { State::Settled { delivery } } else { State::Leased { until, attempts, delivery } };
-            seen.push(Seen { partition, id, attempts, delivery });
+            seen.push(Seen { partition, id, attempts, delivery, is_call: false });
         }
         self.free_settled();
         seen

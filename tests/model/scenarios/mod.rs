@@ -1,6 +1,7 @@
 //! Sentences of SPEC.md as short runs: what the two sides agree on is also what the sentence says.
 
 mod bounds;
+mod calls;
 mod leases;
 mod lifetimes;
 mod returns;
@@ -9,7 +10,7 @@ mod waiting;
 use mayfly_shards::{Answer, DepthReport, Options, Outcome, Policy, QueueReport, Span, Tenant, Verdict, WindowBuffer};
 
 use crate::drive::{Delivered, Rig};
-use crate::facts::{Ask, Broken, Fact, Name, Said};
+use crate::facts::{Ask, Broken, Fact, Name, ReplyTo, Said};
 use crate::rules::Settings;
 
 const PARTITION: &str = "Default";
@@ -155,7 +156,7 @@ fn name(queue: &str) -> Name {
 fn got(facts: &[Fact]) -> Vec<(u64, Vec<Got>)> {
     let of = |fact: &Fact| match &fact.said {
         Said::Messages { messages, .. } => Some((fact.ticket, messages.iter().map(|m| (m.id, m.attempts, m.delivery)).collect())),
-        Said::Answer(_) => None,
+        Said::Answer(_) | Said::Reply(_) => None,
     };
     facts.iter().filter_map(of).collect()
 }
