@@ -8,13 +8,14 @@
 
 use ahash::AHashMap;
 
-use crate::command::{DropCause, ReplyItem};
+use crate::command::{DropCause, Refusal, ReplyItem};
 use crate::deadlines::{DeadlineId, Kind, Owner};
 use crate::ledger::Freed;
 use crate::letter::Letter;
 use crate::limits::LISTENING_SPAN;
 use crate::name::{QueueName, Tenant};
 use crate::outbox::{Answer, Outbox, Ticket};
+use crate::push::PushRequest;
 use crate::queue::{QueueIndex, RingIndex};
 use crate::seq;
 use crate::shard::Shard;
@@ -148,6 +149,19 @@ impl Calls {
 }
 
 impl Shard {
+    /// A call's inbox counts as a parked pop; its bytes are charged to the node with the push's.
+    pub(crate) fn charge_inbox(&self, push: &PushRequest<'_>) -> Result<(), Refusal> {
+        let fits = push.call.is_none() || self.ledger.budget.tenant(push.tenant).parked.charge(1);
+        if fits { Ok(()) } else { Err(Refusal::TooManyParked) }
+    }
+
+    /// The push of a call was refused.
+    pub(crate) fn release_inbox(&self, push: &PushRequest<'_>) {
+        if push.call.is_some() {
+            self.ledger.budget.tenant(push.tenant).parked.release(1);
+        }
+    }
+
     /// A call's request was appended under `inbox`: it waits for its answer, already charged.
     pub(crate) fn park_call(&mut self, tenant: Tenant, ticket: Ticket, until: Time, inbox: u64, place: (QueueIndex, RingIndex)) {
         let (queue, ring) = place;
@@ -183,7 +197,7 @@ impl Shard {
         for item in items {
             let messages = 1 + u64::from(item.late_count);
             if let Err(retry_after) = self.ledger.budget.tenant(tenant).rate.spend(now, messages) {
-                refused.push((item.index, crate::command::Refusal::RateLimited { retry_after }));
+                refused.push((item.index, Refusal::RateLimited { retry_after }));
                 continue;
             }
             self.ledger.pushed += messages;

@@ -198,18 +198,6 @@ impl Shard {
         admitted
     }
 
-    /// A call's inbox counts as a parked pop; its bytes are charged to the node with the push's.
-    fn charge_inbox(&self, push: &PushRequest<'_>) -> Result<(), Refusal> {
-        let fits = push.call.is_none() || self.ledger.budget.tenant(push.tenant).parked.charge(1);
-        if fits { Ok(()) } else { Err(Refusal::TooManyParked) }
-    }
-
-    fn release_inbox(&self, push: &PushRequest<'_>) {
-        if push.call.is_some() {
-            self.ledger.budget.tenant(push.tenant).parked.release(1);
-        }
-    }
-
     /// Charges queue and node, making room by the queue's policy. False: other cores are asked, and the push waits.
     fn admit(&mut self, now: Time, index: QueueIndex, push: &mut PushRequest<'_>, out: &mut impl Outbox) -> Result<bool, Refusal> {
         let wanted = push.wanted();

@@ -1,8 +1,8 @@
 //! One partition's messages, in order, and every group's cursor in it.
 //!
 //! Invariants: slots are in order of seq; the first slot holds a message; a slot without payload is a message that every group has
-//! settled, waiting for those before it, and such are never many more than the others; `held` and `bytes` are what the slots hold; a group
-//! without a cursor stands at the beginning.
+//! settled, or that was withdrawn, waiting for those before it, and such are never many more than the others; `held` and `bytes` are what
+//! the slots hold; a group without a cursor stands at the beginning.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

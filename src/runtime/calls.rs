@@ -157,7 +157,7 @@ impl Core {
     fn finish_reply(&mut self, connections: &mut Connections, ticket: Ticket, rest: &Rest<'_>) {
         let Some((id, pending)) = self.desk.take_replying(ticket) else { return };
         let Pending { delivery, asked: Asked::Reply(replying), .. } = pending else { return };
-        let mut results = Vec::new();
+        let mut results = Vec::with_capacity(replying.results_bytes());
         replying.render(&mut results);
         let Some(session) = self.desk.sessions.get(id) else { return };
         let Some(pop) = &rest.next else {

@@ -43,6 +43,11 @@ impl SpelledIds {
         self.ends.push(self.bytes.len() as u32);
     }
 
+    /// Bytes of all.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let begins = std::iter::once(0).chain(self.ends.iter().copied());
         begins.zip(&self.ends).map(|(begin, end)| &self.bytes[begin as usize..*end as usize])

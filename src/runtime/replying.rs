@@ -10,6 +10,9 @@ use crate::api::call::{self, ReplyOutcome};
 use crate::api::id::MessageId;
 use crate::api::query::PopRequest;
 
+/// A result without its id.
+const RESULT_BYTES: usize = 32;
+
 /// What was answered so far.
 #[derive(Debug)]
 pub(super) struct Replying {
@@ -84,6 +87,11 @@ impl Replying {
     /// Whether an item's push was refused.
     pub(super) fn is_refused(&self, index: u32) -> bool {
         matches!(self.outcomes[index as usize], ReplyOutcome::Refused(_))
+    }
+
+    /// About what the results take.
+    pub(super) fn results_bytes(&self) -> usize {
+        RESULT_BYTES * (1 + self.outcomes.len()) + self.ids.bytes()
     }
 
     /// Appends the results.
