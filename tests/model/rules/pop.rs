@@ -180,6 +180,8 @@ impl Model {
                 }
             }
             self.queues[at].free_settled();
+            // CHOICE: what comes back and goes at once was held for that moment.
+            self.note_busy();
             handed.messages.iter().for_each(|seen| self.withdraw_if_over(seen.id));
             self.note_busy();
             self.drop_expired(self.now);
