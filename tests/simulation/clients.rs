@@ -73,7 +73,7 @@ pub(crate) struct Call {
     pub(crate) payload: u64,
     pub(crate) asked_at: Time,
     pub(crate) until: Time,
-    pub(crate) is_cancelled: bool,
+    pub(crate) cancelled_at: Option<Time>,
 }
 
 /// A delivery that a client may ack.
@@ -244,7 +244,7 @@ impl Clients {
         let of = shard_of(TENANT, queue, partition, self.world.shard_count());
         let (at, asked_at) = (self.seat(of), self.world.now);
         let until = asked_at + self.any_wait();
-        let call = Call { at, of, queue, partition, payload, asked_at, until, is_cancelled: false };
+        let call = Call { at, of, queue, partition, payload, asked_at, until, cancelled_at: None };
         let ticket = self.ticket(Expected::Call(call));
         let payloads = &mut vec![Payload::from(text.into_bytes())];
         self.world.ask(at, of, ticket, Command::Call { tenant: TENANT, queue, partition, payloads, until, fail_fast });
@@ -407,7 +407,7 @@ impl Clients {
             .iter()
             .filter(|(_, expected)| match expected {
                 Expected::Pop(pop) => !pop.is_cancelled,
-                Expected::Call(call) => !call.is_cancelled,
+                Expected::Call(call) => call.cancelled_at.is_none(),
                 _ => false,
             })
             .map(|(ticket, _)| *ticket)
@@ -417,7 +417,7 @@ impl Clients {
         }
         let ticket = self.random.pick(&waiting);
         if let Some(Expected::Call(call)) = self.expected.get_mut(&ticket) {
-            call.is_cancelled = true;
+            call.cancelled_at = Some(self.world.now);
             let (at, of) = (call.at, call.of);
             return self.world.cancel(at, of, ticket);
         }

@@ -38,6 +38,7 @@ impl Clients {
                 self.oracle.accepted.extend(payloads.into_iter().map(|payload| (payload, at)));
             }
             (Expected::Push { payloads, .. }, Heard::Answer(Answer::Refused(refusal))) => {
+                assert!(refusal != Refusal::NoConsumers, "a push of {payloads:?} needs nobody who listens");
                 let drops_oldest = self.habits.is_tight && self.habits.policy == Policy::DropOldest;
                 let is_for_room = refusal == Refusal::QueueFull { can_fit: true };
                 assert!(!(drops_oldest && is_for_room), "a queue that drops its oldest refuses {payloads:?}");
@@ -55,9 +56,11 @@ impl Clients {
             (Expected::Call(call), Heard::Reply(answer)) => {
                 self.use_queue(call.queue, None, at, false);
                 assert_eq!(answer, call.payload, "{call:?} heard another's answer");
+                self.check_not_gone(&call, at);
             }
             (Expected::Call(call), Heard::Answer(Answer::NoReply)) => {
-                assert!(at >= call.until && !(call.is_cancelled && at > call.until + HOPS), "{call:?} heard at {at:?} that nobody answers");
+                assert!(at >= call.until, "{call:?} heard too early, at {at:?}, that nobody answers");
+                self.check_not_gone(&call, at);
             }
             (Expected::Call(call), Heard::Answer(Answer::Refused(refusal))) => {
                 assert!(refusal != Refusal::NoConsumers || !self.is_listened_to(&call, at), "{call:?} is told that nobody listens");
@@ -84,6 +87,11 @@ impl Clients {
             (Expected::Configure, Heard::Answer(Answer::Configured | Answer::Refused(_))) => {}
             (expected, heard) => panic!("{expected:?} was answered {heard:?}"),
         }
+    }
+
+    /// A call whose client hung up is forgotten at once.
+    fn check_not_gone(&self, call: &Call, at: Time) {
+        assert!(call.cancelled_at.is_none_or(|gone_at| at <= gone_at + HOPS), "{call:?} is answered at {at:?}, long after its client left");
     }
 
     /// Whether a pop stood parked all the while that could take what the call pushes.

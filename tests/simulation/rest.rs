@@ -98,7 +98,7 @@ impl Clients {
         // A pop or call whose client hung up may end unanswered.
         self.expected.retain(|_, expected| match expected {
             Expected::Pop(pop) => !pop.is_cancelled,
-            Expected::Call(call) => !call.is_cancelled,
+            Expected::Call(call) => call.cancelled_at.is_none(),
             _ => true,
         });
         assert!(self.expected.is_empty(), "never answered: {:?}", self.expected);
