@@ -1,5 +1,7 @@
 //! Sessions of one protocol over the connections of a [`Load`]: moves their bytes, hands out their events, starts operations.
 //!
+//! Operations are numbered by slots, over the members of all sessions in their order; where no session is shared, a slot is a connection.
+//!
 //! Invariant: what one turn makes a connection say leaves in one write.
 
 use std::fmt;
@@ -23,8 +25,14 @@ const SETTLING: Duration = Duration::from_millis(100);
 pub struct Fleet {
     load: Load,
     sessions: Vec<Box<dyn Session>>,
-    /// Connections that are told to start an operation.
+    /// Each slot's connection, and which member of its session it is.
+    members: Vec<(usize, usize)>,
+    /// Each connection's first slot.
+    first_slots: Vec<usize>,
+    /// Slots that are told to start an operation.
     starts: Vec<usize>,
+    /// Connections with something to say.
+    speaking: Vec<usize>,
 }
 
 impl fmt::Debug for Fleet {
@@ -39,7 +47,13 @@ impl Fleet {
     /// # Errors
     /// The server does not take the connections.
     pub fn connect(address: SocketAddr, sessions: Vec<Box<dyn Session>>) -> io::Result<Self> {
-        Ok(Self { load: Load::connect(address, sessions.len())?, sessions, starts: Vec::new() })
+        let (mut members, mut first_slots) = (Vec::new(), Vec::with_capacity(sessions.len()));
+        for (connection, session) in sessions.iter().enumerate() {
+            first_slots.push(members.len());
+            members.extend((0..session.member_count()).map(|member| (connection, member)));
+        }
+        let load = Load::connect(address, sessions.len())?;
+        Ok(Self { load, sessions, members, first_slots, starts: Vec::new(), speaking: Vec::new() })
     }
 
     /// Opens every session and waits until all are in place.
@@ -48,11 +62,11 @@ impl Fleet {
     /// A connection broke, the server lacks something ([`ErrorKind::Unsupported`]), or they are not ready in time.
     pub fn open(&mut self) -> io::Result<()> {
         let mut due_count = 0;
-        for (slot, session) in self.sessions.iter_mut().enumerate() {
-            if !session.open(self.load.unsent(slot)) {
+        for (connection, session) in self.sessions.iter_mut().enumerate() {
+            if !session.open(self.load.unsent(connection)) {
                 due_count += 1;
             }
-            self.load.flush(slot)?;
+            self.load.flush(connection)?;
         }
         let mut end = Instant::now() + if due_count > 0 { PATIENCE } else { SETTLING };
         while Instant::now() < end {
@@ -67,16 +81,16 @@ impl Fleet {
         if due_count > 0 { Err(io::Error::new(ErrorKind::TimedOut, "not every session got ready")) } else { Ok(()) }
     }
 
-    /// Starts an operation on a connection.
+    /// Starts an operation.
     ///
     /// # Errors
     /// The connection broke.
     pub fn start(&mut self, slot: usize) -> io::Result<()> {
-        self.sessions[slot].start(self.load.unsent(slot));
-        self.load.flush(slot)
+        self.starts.push(slot);
+        self.start_all(None)
     }
 
-    /// Runs until `end`, or until `happened` breaks; what happened may start operations, by pushing the numbers of connections.
+    /// Runs until `end`, or until `happened` breaks; what happened may start operations, by pushing their slots.
     ///
     /// # Errors
     /// As [`Fleet::run_paced`].
@@ -118,8 +132,8 @@ impl Fleet {
                 self.start_all(None)?;
                 wait_ms = 0;
             }
-            for slot in self.load.wait(wait_ms)? {
-                if self.receive(slot, &mut happened)?.is_break() {
+            for connection in self.load.wait(wait_ms)? {
+                if self.receive(connection, &mut happened)?.is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
             }
@@ -128,13 +142,17 @@ impl Fleet {
 
     fn receive(
         &mut self,
-        slot: usize,
+        connection: usize,
         happened: &mut impl FnMut(usize, Event, &mut Vec<usize>) -> ControlFlow<()>,
     ) -> io::Result<ControlFlow<()>> {
         let (mut flow, mut fault) = (ControlFlow::Continue(()), None);
-        let (session, starts) = (&mut self.sessions[slot], &mut self.starts);
-        self.load.receive(slot, |rest, next| {
+        let (session, starts, first_slot) = (&mut self.sessions[connection], &mut self.starts, self.first_slots[connection]);
+        self.load.receive(connection, |rest, next| {
             let (length, event) = session.receive(rest, next)?;
+            let (slot, event) = match event {
+                Event::Replied(member) => (first_slot + member, Event::Done(1)),
+                event => (first_slot, event),
+            };
             match event {
                 Event::Nothing => {}
                 Event::Missing => fault = Some(io::Error::new(ErrorKind::Unsupported, "the server does not have it")),
@@ -147,20 +165,20 @@ impl Fleet {
             }
             Some(length)
         })?;
-        self.start_all(Some(slot))?;
-        self.load.flush(slot)?;
+        self.start_all(Some(connection))?;
         fault.map_or(Ok(flow), Err)
     }
 
-    /// Starts what is to be started. `held` is flushed by the caller, with what else it has to say.
-    fn start_all(&mut self, held: Option<usize>) -> io::Result<()> {
+    /// Starts what is to be started, then lets each connection say all it has to say; `heard` may have more than that.
+    fn start_all(&mut self, heard: Option<usize>) -> io::Result<()> {
+        self.speaking.extend(heard);
         for slot in self.starts.drain(..) {
-            self.sessions[slot].start(self.load.unsent(slot));
-            if held != Some(slot) {
-                self.load.flush(slot)?;
-            }
+            let (connection, member) = self.members[slot];
+            self.sessions[connection].start_member(member, self.load.unsent(connection));
+            self.speaking.push(connection);
         }
-        Ok(())
+        // A connection that is named again has nothing left to say.
+        self.speaking.drain(..).try_for_each(|connection| self.load.flush(connection))
     }
 
     /// Measures a load whose first operations are started: a quarter of `span` to warm up, then `span`.

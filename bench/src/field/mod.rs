@@ -115,9 +115,9 @@ impl Shape {
 }
 
 impl Run<'_> {
-    /// A server and a connection for each role, opened.
+    /// A server and the sessions of all roles, opened.
     fn open(&self, roles: impl Iterator<Item = Role>) -> io::Result<Option<(Server, Fleet)>> {
-        let Some(sessions) = roles.map(self.peer.session).collect::<Option<Vec<_>>>() else { return Ok(None) };
+        let Some(sessions) = self.peer.sessions(roles) else { return Ok(None) };
         let server = self.serve()?;
         let mut fleet = Fleet::connect(server.address, sessions)?;
         fleet.open()?;

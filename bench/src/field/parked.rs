@@ -14,7 +14,7 @@ const IDLE: Duration = Duration::from_secs(1);
 
 /// Parks `count` connections.
 pub(super) fn run(run: &Run<'_>, count: usize) -> io::Result<Option<Vec<Figure>>> {
-    let Some(sessions) = (0..count).map(|_| (run.peer.session)(Role::Parked)).collect::<Option<Vec<_>>>() else { return Ok(None) };
+    let Some(sessions) = run.peer.sessions((0..count).map(|_| Role::Parked)) else { return Ok(None) };
     let server = run.serve()?;
     std::thread::sleep(SETTLING);
     let before_bytes = server.resident_bytes();

@@ -51,7 +51,7 @@ impl Tubes {
                 let _ = write!(out, "delete {id}\r\nignore {}\r\n", inbox_name(index, self.made_count - 1));
                 Event::Nothing
             }
-            Role::Producer(_) | Role::Parked => Event::Fault("a job that nobody put".into()),
+            Role::Callers { .. } | Role::Producer(_) | Role::Parked => Event::Fault("a job that nobody put".into()),
         }
     }
 
@@ -78,7 +78,7 @@ impl Session for Tubes {
             }
             Role::Consumer { stream, .. } => self.watch(&format!("stream-{}", stream.channel), out),
             Role::Parked => self.watch("parked", out),
-            Role::Inboxes { .. } => {}
+            Role::Callers { .. } | Role::Inboxes { .. } => {}
         }
         // One at a time: it answers nothing behind a reserve that waits, a delete neither.
         if matches!(self.role, Role::Responder | Role::Parked | Role::Consumer { .. }) {
@@ -107,7 +107,7 @@ impl Session for Tubes {
                 put(out, &payload(PAYLOAD_BYTES));
                 let _ = write!(out, "watch {inbox}\r\nreserve\r\n");
             }
-            Role::Responder | Role::Consumer { .. } | Role::Parked => {}
+            Role::Callers { .. } | Role::Responder | Role::Consumer { .. } | Role::Parked => {}
         }
     }
 

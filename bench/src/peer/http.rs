@@ -71,7 +71,7 @@ impl Plain {
                 request::pop(&mut pop, &queue(stream), &rest);
             }
             Role::Parked => request::pop(&mut pop, "parked", "&wait=true&timeout=300000&autoAck=true"),
-            Role::Inboxes { .. } => {}
+            Role::Callers { .. } | Role::Inboxes { .. } => {}
         }
         Self { role, operation, pop, leased_count: 0, made_count: 0 }
     }

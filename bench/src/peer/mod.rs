@@ -3,6 +3,8 @@
 //! A session turns what a connection does in a shape (its [`Role`]) into bytes, and the server's bytes into [`Event`]s. It reads no clock and
 //! touches no socket; [`crate::fleet`] moves the bytes, [`crate::field`] says what is measured. Every message carries the same number of
 //! payload bytes beside what its protocol needs to address it.
+//!
+//! A session has one member, who does one operation after the other, or several, where a protocol lets callers share a connection.
 
 pub mod beanstalkd;
 pub mod http;
@@ -49,6 +51,11 @@ pub enum Role {
         /// Its number among the callers.
         index: usize,
     },
+    /// So many callers of one process that share a connection, each with a call of its own under way.
+    Callers {
+        /// How many.
+        count: usize,
+    },
     /// Answers requests, as many at once as its protocol gives it.
     Responder,
     /// Sends a batch each time it is told to.
@@ -78,6 +85,8 @@ pub enum Event {
     Ready,
     /// So many operations are complete.
     Done(usize),
+    /// The call of this member of the session is complete.
+    Replied(usize),
     /// What was started is refused and has left no trace.
     Refused,
     /// The server does not have what this role needs.
@@ -94,6 +103,16 @@ pub trait Session {
     /// Appends one operation.
     fn start(&mut self, out: &mut Vec<u8>);
 
+    /// How many operations may be under way, one for each member.
+    fn member_count(&self) -> usize {
+        1
+    }
+
+    /// Appends one operation of a member.
+    fn start_member(&mut self, _member: usize, out: &mut Vec<u8>) {
+        self.start(out);
+    }
+
     /// Takes one item off the front of `input`, and appends what answers it: the item's length and meaning. None: not all is here.
     fn receive(&mut self, input: &[u8], out: &mut Vec<u8>) -> Option<(usize, Event)>;
 }
@@ -105,6 +124,8 @@ pub struct Peer {
     pub name: &'static str,
     /// The session of a role. None: it has nothing of the kind.
     pub session: fn(Role) -> Option<Box<dyn Session>>,
+    /// Its callers share one connection ([`Role::Callers`]).
+    pub is_shared: bool,
     /// The command that serves.
     pub launch: fn(&launch::Place<'_>) -> Command,
     /// The program, as it is called in the folder of programs.
@@ -118,6 +139,17 @@ impl fmt::Debug for Peer {
 }
 
 impl Peer {
+    /// The sessions of `roles`, members in their order. None: it has nothing of the kind.
+    #[must_use]
+    pub fn sessions(&self, roles: impl Iterator<Item = Role>) -> Option<Vec<Box<dyn Session>>> {
+        let mut roles: Vec<Role> = roles.collect();
+        let count = roles.iter().take_while(|role| matches!(role, Role::Caller { .. })).count();
+        if self.is_shared && count > 0 {
+            roles.splice(..count, [Role::Callers { count }]);
+        }
+        roles.into_iter().map(self.session).collect()
+    }
+
     /// Whether its program is in `programs`.
     #[must_use]
     pub fn is_installed(&self, programs: &Path) -> bool {
@@ -126,20 +158,30 @@ impl Peer {
 }
 
 /// Every peer, in the order of a round; ours first.
-pub const PEERS: [Peer; 12] = [
-    Peer { name: "mayfly", session: http::plain, launch: launch::mayfly, program: "mayfly" },
-    Peer { name: "mayfly-call", session: http::call, launch: launch::mayfly, program: "mayfly" },
-    Peer { name: "mayfly-call-leased", session: http::call_leased, launch: launch::mayfly, program: "mayfly" },
-    Peer { name: "nats", session: nats::session, launch: launch::nats, program: "nats-server" },
-    Peer { name: "redis", session: redis::session, launch: launch::redis, program: "redis-server" },
-    Peer { name: "redis-streams", session: streams::session, launch: launch::redis, program: "redis-server" },
-    Peer { name: "valkey", session: redis::session, launch: launch::valkey, program: "valkey-server" },
-    Peer { name: "valkey-streams", session: streams::session, launch: launch::valkey, program: "valkey-server" },
-    Peer { name: "beanstalkd", session: beanstalkd::session, launch: launch::beanstalkd, program: "beanstalkd" },
-    Peer { name: "queenmq", session: http::plain, launch: launch::queenmq, program: "queen" },
-    Peer { name: "relay", session: raw::relay, launch: launch::raw, program: "raw_limit" },
-    Peer { name: "echo", session: raw::echo, launch: launch::raw, program: "raw_limit" },
+pub const PEERS: [Peer; 13] = [
+    peer("mayfly", http::plain, launch::mayfly, "mayfly"),
+    peer("mayfly-call", http::call, launch::mayfly, "mayfly"),
+    peer("mayfly-call-leased", http::call_leased, launch::mayfly, "mayfly"),
+    peer("nats", nats::session, launch::nats, "nats-server"),
+    Peer { is_shared: true, ..peer("nats-shared", nats::shared, launch::nats, "nats-server") },
+    peer("redis", redis::session, launch::redis, "redis-server"),
+    peer("redis-streams", streams::session, launch::redis, "redis-server"),
+    peer("valkey", redis::session, launch::valkey, "valkey-server"),
+    peer("valkey-streams", streams::session, launch::valkey, "valkey-server"),
+    peer("beanstalkd", beanstalkd::session, launch::beanstalkd, "beanstalkd"),
+    peer("queenmq", http::plain, launch::queenmq, "queen"),
+    peer("relay", raw::relay, launch::raw, "raw_limit"),
+    peer("echo", raw::echo, launch::raw, "raw_limit"),
 ];
+
+const fn peer(
+    name: &'static str,
+    session: fn(Role) -> Option<Box<dyn Session>>,
+    launch: fn(&launch::Place<'_>) -> Command,
+    program: &'static str,
+) -> Peer {
+    Peer { name, session, is_shared: false, launch, program }
+}
 
 /// The most requests that a responder takes at once.
 pub(crate) const RESPONDER_BATCH: usize = 64;

@@ -1,5 +1,8 @@
 //! Redis and Valkey as queues: lists with blocking pops, publish and subscribe for fan-out; commands pipelined. A request names the list
 //! that takes its reply. Responders and consumers take batches (BLMPOP … COUNT, since 7.0).
+//!
+//! A connection each for callers too, as their users have it: one that waits in BRPOP answers nothing else, so a client's pool gives every
+//! waiting caller its own. Push and pop leave in one write, which is the best that a client library does.
 
 use super::resp::{Reader, Value, command};
 use super::{Event, Flow, PAYLOAD_BYTES, RESPONDER_BATCH, Role, Session, Stream, inbox_name, payload};
@@ -36,7 +39,7 @@ impl Lists {
             Role::Consumer { stream, .. } if stream.flow == Flow::FanOut => command(&mut pop, &["SUBSCRIBE", &key(stream)]),
             Role::Consumer { stream, .. } => pop_many(&mut pop, &key(stream), stream.batch),
             Role::Parked => command(&mut pop, &["BRPOP", "parked", "0"]),
-            Role::Inboxes { .. } => {}
+            Role::Callers { .. } | Role::Inboxes { .. } => {}
         }
         Self { role, operation, pop, payload, made_count: 0 }
     }
@@ -63,7 +66,7 @@ impl Lists {
                 out.extend_from_slice(&self.pop);
                 reader.array().map(Event::Done)
             }
-            Role::Parked | Role::Producer(_) | Role::Inboxes { .. } => None,
+            Role::Callers { .. } | Role::Parked | Role::Producer(_) | Role::Inboxes { .. } => None,
         }
     }
 }
