@@ -16,6 +16,8 @@ const TENANT: Tenant = Tenant::DEFAULT;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Heard {
     Answer(Answer),
+    /// A call's answer.
+    Reply(String),
     /// Payloads.
     Messages(Vec<String>),
 }
@@ -45,6 +47,10 @@ struct Effects {
 impl Outbox for Effects {
     fn answer(&mut self, ticket: Ticket, answer: Answer) {
         self.heard.push((ticket, Heard::Answer(answer)));
+    }
+
+    fn reply(&mut self, ticket: Ticket, payload: &[u8]) {
+        self.heard.push((ticket, Heard::Reply(String::from_utf8_lossy(payload).into_owned())));
     }
 
     fn begin_delivery(&mut self, ticket: Ticket, _queue: &str) {
