@@ -359,8 +359,7 @@ impl Shard {
         }
         let Some(WaitingPush { name, partition, mut payloads, call, .. }) = self.waiting_pushes.remove(&ticket) else { return };
         let count = payloads.len();
-        let mut push =
-            PushRequest { ticket, tenant: name.tenant, queue: &name.name, partition: &partition, payloads: &mut payloads, call };
+        let mut push = PushRequest { ticket, tenant: name.tenant, queue: &name.name, partition: &partition, payloads: &mut payloads, call };
         self.append(now, index, &mut push, out);
         if call.is_none() {
             out.answer(ticket, Answer::Pushed(count));
