@@ -188,9 +188,12 @@ impl Shard {
     }
 
     /// A member has nothing of a queue any more.
-    pub(crate) fn member_left(&mut self, from: ShardIndex, name: &QueueName, out: &mut impl Outbox) {
+    pub(crate) fn member_left(&mut self, now: Time, from: ShardIndex, name: &QueueName, out: &mut impl Outbox) {
         let Some(index) = self.queues.find(name.tenant, &name.name) else { return };
-        if let Some(directory) = self.queues.get_mut(index).link.directory_mut() {
+        let queue = self.queues.get_mut(index);
+        // Its last pop was parked until now, or a moment ago.
+        queue.used_at = now;
+        if let Some(directory) = queue.link.directory_mut() {
             directory.members.retain(|member| *member != from);
             directory.ready.retain(|(_, member, _)| *member != from);
         }

@@ -32,7 +32,7 @@ impl Shard {
     pub(crate) fn read(&mut self, now: Time, from: ShardIndex, letter: Letter, out: &mut impl Outbox) {
         match letter {
             Letter::Join { queue, wanted } => self.join_asked(now, from, queue, wanted, out),
-            Letter::Left { queue } => self.member_left(from, &queue, out),
+            Letter::Left { queue } => self.member_left(now, from, &queue, out),
             Letter::RegisterGroup { queue, generation, group } => self.register_asked(now, from, queue, generation, group, out),
             Letter::Done { op, report } => self.report(now, from, op, report, out),
             Letter::Hint { queue, generation, group, ready } => self.hinted(now, from, &queue, generation, &group, ready, out),
@@ -155,7 +155,8 @@ impl Shard {
                     }
                     Report::Done
                 }
-                Order::Freeze => Report::Frozen(Default::default()),
+                // Pops that a delete left parked here keep the queue that was made anew.
+                Order::Freeze => Report::Frozen(found.map(|index| self.idleness(index)).unwrap_or_default()),
                 Order::OldestHead => Report::Head(None),
                 Order::Evict { .. } => Report::Evicted((0, 0), None),
                 _ => Report::Done,

@@ -3,6 +3,7 @@
 
 mod claims;
 mod generations;
+mod lifetimes;
 mod node;
 mod parking;
 mod room;
