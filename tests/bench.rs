@@ -53,10 +53,9 @@ fn calls_are_measured_and_no_queue_is_left() {
     let node = Node::start(serve(1, &[]));
     let rows = rows(&measured(&node, &["rpc", "--seconds", "0.3", "--json"]));
     rows.iter().for_each(assert_sound);
-    for shape in ["rpc 1x1", "rpc 32x4", "rpc 256x4"] {
-        let is_plain = |row: &&Value| row["shape"] == shape && row["parameters"] == "plain";
-        assert_eq!(rows.iter().filter(is_plain).count(), 1, "{shape} in {rows:?}");
-    }
+    let runs: Vec<_> = rows.iter().map(|row| [&row["shape"], &row["parameters"]]).collect();
+    let expected = ["rpc 1x1", "rpc 32x4", "rpc 256x4"].map(|shape| ["plain", "call", "call-leased"].map(|style| [shape, style]));
+    assert_eq!(runs, expected.concat());
     let queues = Client::connect(node.address).ask(get("/api/v1/ephemeral/queues")).json();
     assert_eq!(queues["count"], 0, "{queues}");
 }
