@@ -6,10 +6,14 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
+use mayfly_generator::process::Process;
+
 /// A running server. Dropping it ends the process.
 #[derive(Debug)]
 pub struct Server {
     child: Child,
+    /// What it uses.
+    pub process: Process,
     /// Where it serves.
     pub address: SocketAddr,
 }
@@ -33,7 +37,8 @@ impl Server {
     /// # Errors
     /// It does not start, or takes none within `patience`.
     pub fn launch(mut command: Command, address: SocketAddr, patience: Duration) -> io::Result<Self> {
-        let mut server = Self { child: command.spawn()?, address };
+        let child = command.spawn()?;
+        let mut server = Self { process: Process::of(child.id()), child, address };
         let end = Instant::now() + patience;
         while TcpStream::connect(address).is_err() {
             if Instant::now() > end || server.child.try_wait()?.is_some() {
@@ -42,43 +47,6 @@ impl Server {
             std::thread::sleep(Duration::from_millis(20));
         }
         Ok(server)
-    }
-
-    /// CPU time of the process: of its threads by the scheduler's nanoseconds, else by the clock ticks of `stat` (10 ms each).
-    #[must_use]
-    pub fn cpu_time(&self) -> Duration {
-        self.scheduled(0).unwrap_or_else(|| self.ticked())
-    }
-
-    /// Time in which its threads could have run and another had the CPU: other work, or each other. None: the kernel does not count it.
-    #[must_use]
-    pub fn waited_time(&self) -> Option<Duration> {
-        self.scheduled(1)
-    }
-
-    /// A field of the scheduler's statistics, over all threads.
-    fn scheduled(&self, field: usize) -> Option<Duration> {
-        let mut total_ns = 0;
-        for task in std::fs::read_dir(format!("/proc/{}/task", self.child.id())).ok()? {
-            let line = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
-            total_ns += line.split(' ').nth(field)?.parse::<u64>().ok()?;
-        }
-        (total_ns > 0).then(|| Duration::from_nanos(total_ns))
-    }
-
-    fn ticked(&self) -> Duration {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
-        // Behind the name in parentheses, which may hold spaces, user and system ticks are fields 12 and 13.
-        let fields = stat.rsplit(") ").next().unwrap_or("").split(' ').skip(11).take(2);
-        Duration::from_millis(fields.filter_map(|field| field.parse::<u64>().ok()).sum::<u64>() * 10)
-    }
-
-    /// Resident bytes, counted page by page (`status` is off by up to 64 pages a CPU). 0: it is gone.
-    #[must_use]
-    pub fn resident_bytes(&self) -> u64 {
-        let rollup = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.child.id())).unwrap_or_default();
-        let line = rollup.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap_or("");
-        line.trim().trim_end_matches(" kB").parse::<u64>().map_or(0, |kib| kib * 1024)
     }
 }
 

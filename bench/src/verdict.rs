@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use crate::report::number;
+use mayfly_generator::report::number;
 
 /// A run's figures by name.
 type Figures = BTreeMap<String, f64>;

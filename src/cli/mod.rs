@@ -3,6 +3,7 @@
 //! A usage error (an unknown flag, a missing command) is clap's, exit 2. What a known setting holds is read by [`crate::config`], so that
 //! flags and environment are read by one rule and a bad one is a single line, exit 1.
 
+mod bench;
 mod serve;
 
 use std::process::ExitCode;
@@ -24,7 +25,8 @@ wire, so `curl` and QueenMQ's published clients work as they are.
 
 Start a node:      mayfly serve --listen 127.0.0.1:6632
 Push a message:    curl 127.0.0.1:6632/api/v1/ephemeral/push -d '{\"queue\":\"jobs\",\"messages\":[{\"payload\":1}]}'
-Wait for one:      curl '127.0.0.1:6632/api/v1/ephemeral/pop?queue=jobs&wait=true'";
+Wait for one:      curl '127.0.0.1:6632/api/v1/ephemeral/pop?queue=jobs&wait=true'
+Measure it:        mayfly bench rpc";
 
 const SERVE_LONG_ABOUT: &str = "\
 Start a node. It needs no other service and keeps nothing: what it holds ends with it.
@@ -35,8 +37,8 @@ unset. A setting that cannot be read stops the start with one line that names it
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0  the node was stopped (SIGTERM, SIGINT)
-  1  the node could not start, or had to stop: one line says why and what to do
+  0  the node was stopped (SIGTERM, SIGINT); of `bench`: measured
+  1  it could not start, or had to stop: one line says why and what to do
   2  the command line was not understood";
 
 /// Runs the command that was typed.
@@ -52,6 +54,7 @@ pub fn run() -> ExitCode {
     };
     let outcome = match matches.subcommand() {
         Some(("serve", typed)) => serve::run(typed),
+        Some(("bench", typed)) => bench::run(typed),
         // `subcommand_required` leaves no other way here.
         _ => Err("no such command; expected one of `mayfly --help`".to_owned()),
     };
@@ -75,6 +78,7 @@ fn command() -> Command {
         .arg_required_else_help(true)
         .disable_help_subcommand(true)
         .subcommand(serve_command())
+        .subcommand(bench::command())
 }
 
 fn serve_command() -> Command {

@@ -8,8 +8,8 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mayfly_bench::report::table;
 use mayfly_bench::shapes::{SHAPES, Setup};
+use mayfly_generator::report::table;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 

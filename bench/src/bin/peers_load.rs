@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use mayfly_bench::field::{SHAPES, Setup, Shape};
 use mayfly_bench::peer::{PEERS, Peer};
-use mayfly_bench::report::Row;
+use mayfly_generator::report::Row;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 

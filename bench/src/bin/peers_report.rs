@@ -30,8 +30,8 @@ fn main() -> io::Result<()> {
 }
 
 const ABOUT: &str = "Every payload has 64 bytes (1024 where a shape says so) beside what its protocol needs to address it.\n\
-    mayfly is plain push and pop with both in one write; mayfly-call is `call` and `reply` with `next`, autoAck; mayfly-call-leased the same\n\
-    with a lease that the reply acks. nats has a connection a caller, nats-shared one for all callers, as the tasks of one process have it.\n\
-    relay and echo are raw limits, no brokers. An operation is a call, or a message delivered (and acked,\n\
-    where leased); in a fan-out each of the 8 deliveries counts. A ratio is the median over rounds of two figures of the same round.\n\
-    Where the load CPU is near 100 %, the load is what limits; where a server of one thread waited for its CPU, other work disturbed it.";
+    mayfly is plain push and pop with both in one write; mayfly-call is `call` and `reply` with `next`, autoAck; mayfly-call-leased the\n\
+    same with a lease that the reply acks. nats has a connection a caller, nats-shared one for all callers, as the tasks of one process\n\
+    have it. relay and echo are raw limits, no brokers. An operation is a call, or a message delivered (and acked, where leased); in a\n\
+    fan-out each of the 8 deliveries counts. A ratio is the median over rounds of two figures of the same round. Where the load CPU is\n\
+    near 100 %, the load is what limits; where a server of one thread waited for its CPU, other work disturbed it.";

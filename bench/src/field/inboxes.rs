@@ -6,11 +6,11 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use super::Run;
-use crate::fleet::Watch;
-use crate::meter::Meter;
 use crate::peer::launch::IMPLICIT_IDLE_S;
-use crate::peer::{Event, Role};
-use crate::report::Figure;
+use mayfly_generator::fleet::Watch;
+use mayfly_generator::meter::Meter;
+use mayfly_generator::report::Figure;
+use mayfly_generator::session::{Event, Role};
 
 const CONNECTION_COUNT: usize = 16;
 /// Used before anything is counted: what a server takes once, it has by then.
@@ -26,8 +26,8 @@ pub(super) fn run(run: &Run<'_>, count: usize) -> io::Result<Option<Vec<Figure>>
     let mut before_bytes = 0;
     let mut figures = Vec::new();
     for count in [WARM_UP_COUNT, count] {
-        before_bytes = server.resident_bytes();
-        let (mut meter, watch) = (Meter::new(), Watch::start(&server));
+        before_bytes = server.process.resident_bytes();
+        let (mut meter, watch) = (Meter::new(), Watch::start(Some(server.process)));
         let mut asked_at = [Instant::now(); CONNECTION_COUNT];
         for slot in 0..CONNECTION_COUNT {
             fleet.start(slot)?;
@@ -48,15 +48,15 @@ pub(super) fn run(run: &Run<'_>, count: usize) -> io::Result<Option<Vec<Figure>>
         if flow.is_continue() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        figures = watch.figures(&server, &meter);
+        figures = watch.figures(&meter);
     }
-    let with_bytes = server.resident_bytes();
+    let with_bytes = server.process.resident_bytes();
     // Twice the idle time: collection runs beside, and gives memory back a little later.
     let end = Instant::now() + Duration::from_secs(2 * IMPLICIT_IDLE_S);
     let mut after_bytes = with_bytes;
     while after_bytes > before_bytes + BACK_BYTES && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(100));
-        after_bytes = server.resident_bytes();
+        after_bytes = server.process.resident_bytes();
     }
     let mib = |bytes: u64| bytes as f64 / 1_048_576.0;
     figures.push(("rss_before_mib", mib(before_bytes)));

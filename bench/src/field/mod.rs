@@ -1,21 +1,21 @@
-//! The shapes that every peer runs, over [`crate::peer`]'s protocols. Each run starts a server of its own, so that none inherits another's
+//! The shapes that every peer runs, over [`crate::peer`]'s protocols: the loops of the generator, and
+//! what can only be seen in a server that starts for it. Each run starts a server of its own, so that none inherits another's
 //! memory. An operation is a call, or a message delivered (and acked, where it is leased).
 
 mod inboxes;
-mod open_loop;
 mod parked;
-mod rpc;
-mod stream;
-mod wake_up;
 
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::fleet::Fleet;
+use mayfly_generator::fleet::Fleet;
+use mayfly_generator::loops::Loop;
+use mayfly_generator::report::Figure;
+use mayfly_generator::session::{Flow, Role};
+
+use crate::peer::Peer;
 use crate::peer::launch::Place;
-use crate::peer::{Flow, Peer, Role};
-use crate::report::Figure;
 use crate::server::{Server, free_address};
 
 /// What all runs share.
@@ -41,23 +41,8 @@ pub struct Run<'a> {
 /// What is measured, with its parameters.
 #[derive(Clone, Copy, Debug)]
 pub enum Shape {
-    /// So many callers and responders, in a closed loop.
-    Rpc(usize, usize),
-    /// The same with a call due every so many to the second; latency counts from when it was due.
-    OpenRpc(usize, usize, u32),
-    /// One message to a consumer that waits: after a pause, in which the server falls asleep, or at once.
-    WakeUp(Option<Duration>),
-    /// Producers with a stream each, to as many groups.
-    Stream {
-        /// Producers.
-        count: usize,
-        /// Messages sent at once; the next go when all of them are delivered.
-        batch: usize,
-        /// Bytes each.
-        payload_bytes: usize,
-        /// How they are taken.
-        flow: Flow,
-    },
+    /// A loop of the generator.
+    Loop(Loop),
     /// So many inboxes, each used for one message.
     Inboxes(usize),
     /// So many connections that wait.
@@ -66,13 +51,13 @@ pub enum Shape {
 
 /// Every shape by its name, in the order of a round.
 pub const SHAPES: [(&str, Shape); 20] = [
-    ("rpc 1x1", Shape::Rpc(1, 1)),
-    ("rpc 32x4", Shape::Rpc(32, 4)),
-    ("rpc 256x4", Shape::Rpc(256, 4)),
-    ("open 32x4 5000/s", Shape::OpenRpc(32, 4, 5_000)),
-    ("open 32x4 15000/s", Shape::OpenRpc(32, 4, 15_000)),
-    ("wake idle", Shape::WakeUp(Some(Duration::from_millis(2)))),
-    ("wake busy", Shape::WakeUp(None)),
+    ("rpc 1x1", Shape::Loop(Loop::Rpc(1, 1))),
+    ("rpc 32x4", Shape::Loop(Loop::Rpc(32, 4))),
+    ("rpc 256x4", Shape::Loop(Loop::Rpc(256, 4))),
+    ("open 32x4 5000/s", Shape::Loop(Loop::OpenRpc(32, 4, 5_000))),
+    ("open 32x4 15000/s", Shape::Loop(Loop::OpenRpc(32, 4, 15_000))),
+    ("wake idle", Shape::Loop(Loop::WakeUp(Some(Duration::from_millis(2))))),
+    ("wake busy", Shape::Loop(Loop::WakeUp(None))),
     ("oneway b1 64", stream(16, 1, 64, Flow::OneWay)),
     ("oneway b1 1024", stream(16, 1, 1024, Flow::OneWay)),
     ("oneway b100 64", stream(4, 100, 64, Flow::OneWay)),
@@ -88,11 +73,8 @@ pub const SHAPES: [(&str, Shape); 20] = [
     ("parked 19000", Shape::Parked(19_000)),
 ];
 
-/// Groups of a fan-out.
-const GROUP_COUNT: usize = 8;
-
 const fn stream(count: usize, batch: usize, payload_bytes: usize, flow: Flow) -> Shape {
-    Shape::Stream { count, batch, payload_bytes, flow }
+    Shape::Loop(Loop::stream(count, batch, payload_bytes, flow))
 }
 
 impl Shape {
@@ -104,10 +86,10 @@ impl Shape {
     pub fn measure(self, setup: &Setup, peer: &Peer) -> io::Result<Option<Vec<Figure>>> {
         let run = Run { setup, peer };
         match self {
-            Self::Rpc(callers, responders) => rpc::run(&run, callers, responders),
-            Self::OpenRpc(callers, responders, rate) => open_loop::run(&run, callers, responders, rate),
-            Self::WakeUp(pause) => wake_up::run(&run, pause),
-            Self::Stream { count, batch, payload_bytes, flow } => stream::run(&run, count, batch, payload_bytes, flow),
+            Self::Loop(what) => {
+                let Some((server, mut fleet)) = run.open(what.roles())? else { return Ok(None) };
+                what.run(&mut fleet, Some(server.process), setup.span).map(Some)
+            }
             Self::Inboxes(count) => inboxes::run(&run, count),
             Self::Parked(count) => parked::run(&run, count),
         }
@@ -116,8 +98,8 @@ impl Shape {
 
 impl Run<'_> {
     /// A server and the sessions of all roles, opened.
-    fn open(&self, roles: impl Iterator<Item = Role>) -> io::Result<Option<(Server, Fleet)>> {
-        let Some(sessions) = self.peer.sessions(roles) else { return Ok(None) };
+    fn open(&self, roles: impl IntoIterator<Item = Role>) -> io::Result<Option<(Server, Fleet)>> {
+        let Some(sessions) = self.peer.sessions(roles.into_iter()) else { return Ok(None) };
         let server = self.serve()?;
         let mut fleet = Fleet::connect(server.address, sessions)?;
         fleet.open()?;

@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-use super::{Event, Flow, PAYLOAD_BYTES, Role, Session, inbox_name, line, payload};
+use mayfly_generator::session::{Event, Flow, PAYLOAD_BYTES, Role, Session, inbox_name, line, payload};
 
 /// A session. A tube's job goes to one consumer: there is no fan-out.
 pub fn session(role: Role) -> Option<Box<dyn Session>> {
@@ -133,8 +133,8 @@ impl Session for Tubes {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Stream, events_however_split};
     use super::*;
+    use mayfly_generator::session::{Stream, events_however_split};
 
     #[test]
     fn a_responder_replies_deletes_and_reserves_in_one_write() {

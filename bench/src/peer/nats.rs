@@ -7,7 +7,7 @@
 
 use std::io::Write;
 
-use super::{Event, Flow, PAYLOAD_BYTES, Role, Session, inbox_name, line, payload};
+use mayfly_generator::session::{Event, Flow, PAYLOAD_BYTES, Role, Session, inbox_name, line, payload};
 
 /// A session. Leased streams are not to be had.
 pub fn session(role: Role) -> Option<Box<dyn Session>> {
@@ -169,8 +169,8 @@ impl Session for Shared {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Stream, events_however_split};
     use super::*;
+    use mayfly_generator::session::{Stream, events_however_split};
 
     #[test]
     fn a_responder_replies_to_each_message_of_a_read() {

@@ -4,7 +4,7 @@
 //! - relay: a caller's 64 bytes go to a responder, its 64 bytes back to the caller; a producer's bytes go to every consumer of its channel.
 //! - echo: a caller's 64 bytes come straight back.
 
-use super::{Event, Flow, PAYLOAD_BYTES, Role, Session, payload};
+use mayfly_generator::session::{Event, Flow, PAYLOAD_BYTES, Role, Session, payload};
 
 /// A session through the relay.
 pub fn relay(role: Role) -> Option<Box<dyn Session>> {

@@ -5,7 +5,7 @@
 //! waiting caller its own. Push and pop leave in one write, which is the best that a client library does.
 
 use super::resp::{Reader, Value, command};
-use super::{Event, Flow, PAYLOAD_BYTES, RESPONDER_BATCH, Role, Session, Stream, inbox_name, payload};
+use mayfly_generator::session::{Event, Flow, PAYLOAD_BYTES, RESPONDER_BATCH, Role, Session, Stream, inbox_name, payload};
 
 /// A session. A leased stream needs [`super::streams`].
 pub fn session(role: Role) -> Option<Box<dyn Session>> {
@@ -125,8 +125,8 @@ impl Session for Lists {
 
 #[cfg(test)]
 mod tests {
-    use super::super::events_however_split;
     use super::*;
+    use mayfly_generator::session::events_however_split;
 
     #[test]
     fn a_responder_answers_a_batch_and_blocks_again() {

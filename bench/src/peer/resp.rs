@@ -45,7 +45,7 @@ impl<'a> Reader<'a> {
     /// The next value.
     pub(crate) fn next(&mut self) -> Option<Value<'a>> {
         let rest = self.input.get(self.position..)?;
-        let (line, length) = super::line(rest)?;
+        let (line, length) = mayfly_generator::session::line(rest)?;
         let (kind, text) = (line.as_bytes().first()?, &line[1..]);
         self.position += length;
         let count = || text.parse::<i64>().ok();

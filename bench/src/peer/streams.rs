@@ -2,7 +2,7 @@
 //! 10,000 entries, as an entry that is acked stays in the stream.
 
 use super::resp::{Reader, Value, command};
-use super::{Event, Flow, Role, Session, Stream, payload};
+use mayfly_generator::session::{Event, Flow, Role, Session, Stream, payload};
 
 /// A session of a producer or a consumer.
 pub fn session(role: Role) -> Option<Box<dyn Session>> {
@@ -104,8 +104,8 @@ impl Session for Streams {
 
 #[cfg(test)]
 mod tests {
-    use super::super::events_however_split;
     use super::*;
+    use mayfly_generator::session::events_however_split;
 
     const READ: &[u8] = b"+OK\r\n*1\r\n*2\r\n$8\r\nstream-0\r\n*2\r\n\
         *2\r\n$3\r\n1-0\r\n*2\r\n$1\r\np\r\n$1\r\nx\r\n*2\r\n$3\r\n1-1\r\n*2\r\n$1\r\np\r\n$1\r\nx\r\n";

@@ -4,9 +4,9 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use super::Setup;
-use crate::load::Load;
-use crate::report::Row;
-use crate::request::{self, Answer, PAYLOAD};
+use mayfly_generator::load::Load;
+use mayfly_generator::report::Row;
+use mayfly_generator::request::{self, Answer, PAYLOAD};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const BATCH: usize = 100;
@@ -22,7 +22,7 @@ pub(super) fn run(setup: &Setup, count: usize) -> io::Result<Row> {
         let queue = format!("drain-{repeat}");
         let mut ids = lease(&mut load, &queue, count)?;
         shuffle(&mut ids);
-        let (started_at, cpu_before) = (Instant::now(), server.cpu_time());
+        let (started_at, cpu_before) = (Instant::now(), server.process.cpu_time());
         for batch in ids.chunks(BATCH) {
             let body = load.ask(0, Instant::now() + PATIENCE, |next| request::ack(next, &queue, "", batch.iter().map(String::as_str)))?;
             if body.matches("\"acked\"").count() != batch.len() {
@@ -30,7 +30,7 @@ pub(super) fn run(setup: &Setup, count: usize) -> io::Result<Row> {
             }
         }
         elapsed += started_at.elapsed();
-        cpu += server.cpu_time().saturating_sub(cpu_before);
+        cpu += server.process.cpu_time().saturating_sub(cpu_before);
     }
     let acked_count = (count * REPEATS) as f64;
     let figures = vec![

@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use super::Setup;
-use crate::load::Load;
-use crate::report::Row;
-use crate::request::{self, Kind};
+use mayfly_generator::load::Load;
+use mayfly_generator::report::Row;
+use mayfly_generator::request::{self, Kind};
 
 const CONNECTION_COUNT: usize = 16;
 /// Longest that a step may take.
@@ -34,20 +34,20 @@ pub(super) fn run(setup: &Setup, inboxes: &Inboxes) -> io::Result<Row> {
     let server = setup.start(&[("MAYFLY_IMPLICIT_IDLE_S", inboxes.idle_s)])?;
     let mut load = Load::connect(server.address, CONNECTION_COUNT)?;
     queue_count(&mut load)?;
-    let before_bytes = server.resident_bytes();
-    let (started_at, cpu_before) = (Instant::now(), server.cpu_time());
+    let before_bytes = server.process.resident_bytes();
+    let (started_at, cpu_before) = (Instant::now(), server.process.cpu_time());
     use_once(&mut load, inboxes.count)?;
     let elapsed = started_at.elapsed();
-    let cpu = server.cpu_time().saturating_sub(cpu_before);
+    let cpu = server.process.cpu_time().saturating_sub(cpu_before);
     let made_count = queue_count(&mut load)?;
-    let with_bytes = server.resident_bytes();
+    let with_bytes = server.process.resident_bytes();
     let end = Instant::now() + PATIENCE;
     while queue_count(&mut load)? > 0 && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(100));
     }
     // A node that gives memory back a little later than it collects gets the time to.
     std::thread::sleep(Duration::from_millis(500));
-    let after_bytes = server.resident_bytes();
+    let after_bytes = server.process.resident_bytes();
     let mut figures = vec![
         ("rate_per_s", inboxes.count as f64 / elapsed.as_secs_f64()),
         ("server_cpu_us", cpu.as_secs_f64() * 1e6 / inboxes.count as f64),

@@ -10,10 +10,15 @@ mod push;
 mod rpc;
 
 use std::io;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::report::Row;
+use mayfly_generator::load::Load;
+use mayfly_generator::meter::Meter;
+use mayfly_generator::report::{Figure, Row};
+use mayfly_generator::request::Answer;
+
 use crate::server::Server;
 
 /// What all shapes share.
@@ -58,4 +63,27 @@ impl Setup {
     fn start(&self, environment: &[(&str, &str)]) -> io::Result<Server> {
         Server::start(&self.program, self.server_cpu, environment)
     }
+}
+
+/// Runs a load whose first requests are sent, and measures it: a quarter of the time to warm up, then the time itself.
+///
+/// # Errors
+/// A connection broke.
+fn measure(
+    server: &Server,
+    load: &mut Load,
+    span: Duration,
+    mut answered: impl FnMut(&mut Meter, usize, Answer<'_>, &mut Vec<u8>),
+) -> io::Result<Vec<Figure>> {
+    let mut run = |span: Duration| {
+        let (mut meter, started_at, cpu_before) = (Meter::new(), Instant::now(), server.process.cpu_time());
+        // It ends with the time: nothing in it breaks.
+        let _ = load.run(started_at + span, |slot, answer, next| {
+            answered(&mut meter, slot, answer, next);
+            ControlFlow::Continue(())
+        })?;
+        io::Result::Ok(meter.figures(started_at.elapsed(), Some(server.process.cpu_time().saturating_sub(cpu_before))))
+    };
+    run(span / 4)?;
+    run(span)
 }

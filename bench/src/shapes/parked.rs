@@ -5,27 +5,27 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use super::Setup;
-use crate::load::Load;
-use crate::report::Row;
-use crate::request;
+use mayfly_generator::load::Load;
+use mayfly_generator::report::Row;
+use mayfly_generator::request;
 
 const IDLE: Duration = Duration::from_secs(3);
 
 /// Parks `count` connections on one queue.
 pub(super) fn run(setup: &Setup, count: usize) -> io::Result<Row> {
     let server = setup.start(&[])?;
-    let before_bytes = server.resident_bytes();
+    let before_bytes = server.process.resident_bytes();
     let mut load = Load::connect(server.address, count)?;
     std::thread::sleep(Duration::from_millis(500));
-    let connected_bytes = server.resident_bytes();
+    let connected_bytes = server.process.resident_bytes();
     for slot in 0..count {
         load.send(slot, |next| request::pop(next, "parked", "&wait=true&timeout=300000&autoAck=true"))?;
     }
     std::thread::sleep(Duration::from_millis(500));
-    let cpu_before = server.cpu_time();
+    let cpu_before = server.process.cpu_time();
     std::thread::sleep(IDLE);
-    let cpu = server.cpu_time().saturating_sub(cpu_before);
-    let parked_bytes = server.resident_bytes();
+    let cpu = server.process.cpu_time().saturating_sub(cpu_before);
+    let parked_bytes = server.process.resident_bytes();
     // Nothing was pushed: an answer is a fault, and would mean that fewer are parked.
     let flow = load.run(Instant::now() + Duration::from_millis(50), |_, _, _| ControlFlow::Break(()))?;
     if flow.is_break() {

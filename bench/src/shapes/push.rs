@@ -5,10 +5,10 @@ use std::io;
 use std::time::Instant;
 
 use super::Setup;
-use crate::load::Load;
-use crate::meter::measure;
-use crate::report::Row;
-use crate::request::{self, Kind, PAYLOAD};
+use super::measure;
+use mayfly_generator::load::Load;
+use mayfly_generator::report::Row;
+use mayfly_generator::request::{self, Kind, PAYLOAD};
 
 /// Measures `pusher_count` connections that push `batch` messages a call.
 pub(super) fn run(setup: &Setup, pusher_count: usize, batch: usize) -> io::Result<Row> {

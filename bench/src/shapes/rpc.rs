@@ -6,10 +6,10 @@ use std::io;
 use std::time::Instant;
 
 use super::Setup;
-use crate::load::Load;
-use crate::meter::measure;
-use crate::report::Row;
-use crate::request::{self, Kind};
+use super::measure;
+use mayfly_generator::load::Load;
+use mayfly_generator::report::Row;
+use mayfly_generator::request::{self, Kind};
 
 /// Parameters of the shape.
 #[derive(Clone, Copy, Debug)]

@@ -1,27 +1,45 @@
-//! Streams: a producer sends a batch, and the next when every group has all of it. An operation is a message delivered to a group; a latency
-//! that of a whole batch.
+//! Streams: a producer sends a batch, and the next when every group has all of it. An operation is a message delivered to a group; a
+//! latency that of a whole batch.
 
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::{GROUP_COUNT, Run};
-use crate::peer::{Event, Flow, Role, Stream};
+use crate::fleet::Fleet;
+use crate::process::Process;
 use crate::report::Figure;
+use crate::session::{Event, Flow, Role, Stream};
 
-/// Measures `count` streams.
-pub(super) fn run(run: &Run<'_>, count: usize, batch: usize, payload_bytes: usize, flow: Flow) -> io::Result<Option<Vec<Figure>>> {
-    let group_count = if flow == Flow::FanOut { GROUP_COUNT } else { 1 };
+/// Groups of a fan-out.
+const GROUP_COUNT: usize = 8;
+
+/// A producer a stream first, then each stream's consumers.
+pub(super) fn roles(count: usize, batch: usize, payload_bytes: usize, flow: Flow) -> Vec<Role> {
+    let group_count = group_count(flow);
     let stream = |channel| Stream { channel, batch, payload_bytes, flow };
     let producers = (0..count).map(|channel| Role::Producer(stream(channel)));
     let consumers =
         (0..count * group_count).map(|index| Role::Consumer { stream: stream(index / group_count), group: index % group_count });
-    let Some((server, mut fleet)) = run.open(producers.chain(consumers))? else { return Ok(None) };
+    producers.chain(consumers).collect()
+}
+
+fn group_count(flow: Flow) -> usize {
+    if flow == Flow::FanOut { GROUP_COUNT } else { 1 }
+}
+
+/// Measures `count` streams.
+pub(super) fn run(
+    fleet: &mut Fleet,
+    process: Option<Process>,
+    span: Duration,
+    (count, batch, flow): (usize, usize, Flow),
+) -> io::Result<Vec<Figure>> {
+    let group_count = group_count(flow);
     let whole = batch * group_count;
     let (mut asked_at, mut due_count) = (vec![Instant::now(); count], vec![whole; count]);
     for slot in 0..count {
         fleet.start(slot)?;
     }
-    let figures = fleet.measure(&server, run.setup.span, |meter, slot, event, starts| match event {
+    fleet.measure(process, span, |meter, slot, event, starts| match event {
         Event::Refused => {
             meter.refused();
             starts.push(slot);
@@ -37,6 +55,5 @@ pub(super) fn run(run: &Run<'_>, count: usize, batch: usize, payload_bytes: usiz
             }
         }
         _ => {}
-    })?;
-    Ok(Some(figures))
+    })
 }

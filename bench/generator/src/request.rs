@@ -26,6 +26,18 @@ pub fn pop(output: &mut Vec<u8>, queue: &str, rest: &str) {
     output.write_fmt(head).expect("a vector takes everything");
 }
 
+/// Appends a GET of a route of the family.
+pub fn get(output: &mut Vec<u8>, route: &str) {
+    let head = format_args!("GET /api/v1/ephemeral/{route} HTTP/1.1\r\nhost: bench\r\n\r\n");
+    output.write_fmt(head).expect("a vector takes everything");
+}
+
+/// Appends the deletion of a queue.
+pub fn delete(output: &mut Vec<u8>, queue: &str) {
+    let head = format_args!("DELETE /api/v1/ephemeral/queue/{queue} HTTP/1.1\r\nhost: bench\r\n\r\n");
+    output.write_fmt(head).expect("a vector takes everything");
+}
+
 /// Appends a request of the node's metrics.
 pub fn metrics(output: &mut Vec<u8>) {
     output.extend_from_slice(b"GET /metrics HTTP/1.1\r\nhost: bench\r\n\r\n");
@@ -45,7 +57,7 @@ pub fn ack<'a>(output: &mut Vec<u8>, queue: &str, group: &str, ids: impl Iterato
 /// One answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer<'a> {
-    /// The status code.
+    /// The status code; 0: the bytes are no answer of the broker.
     pub status: u16,
     /// The whole body.
     pub body: &'a str,
@@ -66,28 +78,25 @@ pub enum Kind {
 
 impl<'a> Answer<'a> {
     /// Takes one answer, framed by Content-Length, off the front of `input`: the answer and its length in bytes; None: not all is here.
-    ///
-    /// # Panics
-    /// When the input is not what the broker answers: a benchmark against anything else means nothing.
+    /// What no broker answers is taken whole, as a refusal of status 0: a measurement of anything else means nothing.
     #[must_use]
     pub fn parse(input: &'a [u8]) -> Option<(Self, usize)> {
+        const FOREIGN: Answer<'_> = Answer { status: 0, body: "not an answer of the broker" };
+        if !input.starts_with(b"HTTP/1.1 ".get(..input.len().min(9))?) {
+            return Some((FOREIGN, input.len()));
+        }
         let head_length = input.windows(4).position(|end| end == b"\r\n\r\n")? + 4;
-        let head = std::str::from_utf8(&input[..head_length]).expect("a head is text");
-        let field = head.split("\r\n").find_map(|line| {
-            let (name, value) = line.split_once(':')?;
-            name.eq_ignore_ascii_case("content-length").then(|| value.trim())
-        });
-        let length = head_length + field.and_then(|value| value.parse::<usize>().ok()).expect("answers have a Content-Length");
+        let Some((status, body_length)) = read_head(&input[..head_length]) else { return Some((FOREIGN, input.len())) };
+        let length = head_length + body_length;
         let body = input.get(head_length..length)?;
-        let status = head.get(9..12).and_then(|code| code.parse().ok()).expect("a status line");
-        Some((Self { status, body: std::str::from_utf8(body).expect("bodies are text") }, length))
+        Some((Self { status, body: std::str::from_utf8(body).unwrap_or("not text") }, length))
     }
 
     /// What it answers.
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self.body.get(..4) {
-            _ if self.status >= 400 => Kind::Refused,
+            _ if !(100..400).contains(&self.status) => Kind::Refused,
             Some("{\"pu") => Kind::Pushed,
             Some("{\"re") => Kind::Acked,
             _ => Kind::Popped,
@@ -105,6 +114,16 @@ impl<'a> Answer<'a> {
     }
 }
 
+/// The status and the Content-Length of a head.
+fn read_head(head: &[u8]) -> Option<(u16, usize)> {
+    let head = std::str::from_utf8(head).ok()?;
+    let length = head.split("\r\n").find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim())
+    });
+    Some((head.get(9..12)?.parse().ok()?, length?.parse().ok()?))
+}
+
 fn values<'a>(body: &'a str, key: &'a str) -> impl Iterator<Item = &'a str> {
     body.split(key).skip(1).filter_map(|rest| rest.split('"').next())
 }
@@ -120,6 +139,15 @@ mod tests {
         let (answer, length) = Answer::parse(input).expect("whole");
         assert_eq!((answer.status, answer.kind(), length), (200, Kind::Popped, 88));
         assert_eq!(answer.ids().collect::<Vec<_>>(), ["a", "b"]);
+    }
+
+    #[test]
+    fn what_no_broker_answers_is_a_refusal() {
+        for foreign in ["-ERR unknown command\r\n", "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", "220 ready"] {
+            let (answer, length) = Answer::parse(foreign.as_bytes()).expect("is taken");
+            assert_eq!((answer.status, answer.kind(), length), (0, Kind::Refused, foreign.len()));
+        }
+        assert!(Answer::parse(b"HTTP/").is_none());
     }
 
     #[test]

@@ -3,38 +3,75 @@
 
 use std::fmt::Write as _;
 
-use super::{Event, Flow, PAYLOAD_BYTES, RESPONDER_BATCH, Role, Session, Stream, inbox_name};
 use crate::request::{self, Answer, Kind};
+use crate::session::{self, Event, Flow, PAYLOAD_BYTES, RESPONDER_BATCH, Role, Session, Stream, inbox_name};
 
-const QUEUE: &str = "requests";
 const GROUP: &str = "workers";
 
-/// A session of plain push and pop.
-pub fn plain(role: Role) -> Option<Box<dyn Session>> {
-    Some(Box::new(Plain::new(role)))
+/// How requests and replies go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// Over plain push and pop. The one that has every role.
+    Plain,
+    /// `call` and `reply`; requests are settled by the delivery, as everywhere where there are no acks.
+    Call,
+    /// `call` and `reply`; a request is leased, and its reply acks it.
+    CallLeased,
 }
 
-/// `call` and `reply`; requests are settled by the delivery, as everywhere where there are no acks.
-pub fn call(role: Role) -> Option<Box<dyn Session>> {
-    requests_in_one_step(role, true)
+impl Style {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Plain, Self::Call, Self::CallLeased];
+
+    /// Its name in results.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Call => "call",
+            Self::CallLeased => "call-leased",
+        }
+    }
 }
 
-/// `call` and `reply`; a request is leased, and its reply acks it.
-pub fn call_leased(role: Role) -> Option<Box<dyn Session>> {
-    requests_in_one_step(role, false)
-}
-
-fn requests_in_one_step(role: Role, is_auto_ack: bool) -> Option<Box<dyn Session>> {
-    match role {
-        Role::Caller { .. } => Some(Box::new(Caller::new())),
-        Role::Responder => Some(Box::new(Responder { is_auto_ack })),
+/// A session; the names of its queues begin with `prefix`, of characters that neither JSON nor a query escapes.
+#[must_use]
+pub fn session(style: Style, prefix: &str, role: Role) -> Option<Box<dyn Session>> {
+    match (style, role) {
+        (Style::Plain, _) => Some(Box::new(Plain::new(prefix, role))),
+        (_, Role::Caller { .. }) => Some(Box::new(Caller::new(prefix))),
+        (_, Role::Responder) => Some(Box::new(Responder { queue: requests(prefix), is_auto_ack: style == Style::Call })),
         _ => None,
     }
 }
 
+/// The queue that a role takes from or sends to; None: it makes new ones, or shares that of others.
+#[must_use]
+pub fn queue(prefix: &str, role: Role) -> Option<String> {
+    match role {
+        Role::Caller { index } => Some(inbox(prefix, index)),
+        Role::Responder => Some(requests(prefix)),
+        Role::Producer(stream) => Some(channel(prefix, stream)),
+        Role::Parked => Some(format!("{prefix}parked")),
+        Role::Callers { .. } | Role::Consumer { .. } | Role::Inboxes { .. } => None,
+    }
+}
+
+fn requests(prefix: &str) -> String {
+    format!("{prefix}requests")
+}
+
+fn inbox(prefix: &str, index: usize) -> String {
+    format!("{prefix}inbox-{index}")
+}
+
+fn channel(prefix: &str, stream: Stream) -> String {
+    format!("{prefix}stream-{}", stream.channel)
+}
+
 /// JSON text of `length` bytes.
 fn payload(length: usize) -> String {
-    format!("\"{}\"", super::payload(length - 2))
+    format!("\"{}\"", session::payload(length - 2))
 }
 
 /// Plain push and pop, every role.
@@ -44,36 +81,39 @@ struct Plain {
     operation: Vec<u8>,
     /// The pop that follows an answer.
     pop: Vec<u8>,
+    /// Where a consumer acks.
+    queue: String,
     /// Messages whose ack is under way.
     leased_count: usize,
     made_count: usize,
 }
 
 impl Plain {
-    fn new(role: Role) -> Self {
+    fn new(prefix: &str, role: Role) -> Self {
         let (mut operation, mut pop) = (Vec::new(), Vec::new());
         match role {
             Role::Caller { index } => {
-                let inbox = format!("inbox-{index}");
+                let inbox = inbox(prefix, index);
                 let request = format!("{{\"replyTo\":\"{inbox}\",\"data\":{}}}", payload(PAYLOAD_BYTES));
-                request::push(&mut operation, QUEUE, &request, 1);
+                request::push(&mut operation, &requests(prefix), &request, 1);
                 request::pop(&mut pop, &inbox, "&wait=true&autoAck=true");
                 operation.extend_from_slice(&pop);
             }
             // One request a pop: four requests a call, as the published clients do it.
-            Role::Responder => request::pop(&mut pop, QUEUE, "&group=workers&wait=true&autoAck=true"),
-            Role::Producer(stream) => request::push(&mut operation, &queue(stream), &payload(stream.payload_bytes), stream.batch),
+            Role::Responder => request::pop(&mut pop, &requests(prefix), "&group=workers&wait=true&autoAck=true"),
+            Role::Producer(stream) => request::push(&mut operation, &channel(prefix, stream), &payload(stream.payload_bytes), stream.batch),
             Role::Consumer { stream, group } => {
                 let acks = if stream.flow == Flow::Leased { "" } else { "&autoAck=true" };
                 // Where there is one consumer, queue mode, as it comes.
                 let group = if stream.flow == Flow::FanOut { format!("&group=group-{group}") } else { String::new() };
                 let rest = format!("{group}&batch={}&wait=true{acks}", stream.batch);
-                request::pop(&mut pop, &queue(stream), &rest);
+                request::pop(&mut pop, &channel(prefix, stream), &rest);
             }
-            Role::Parked => request::pop(&mut pop, "parked", "&wait=true&timeout=300000&autoAck=true"),
+            Role::Parked => request::pop(&mut pop, &format!("{prefix}parked"), "&wait=true&timeout=300000&autoAck=true"),
             Role::Callers { .. } | Role::Inboxes { .. } => {}
         }
-        Self { role, operation, pop, leased_count: 0, made_count: 0 }
+        let queue = queue_of_acks(prefix, role);
+        Self { role, operation, pop, queue, leased_count: 0, made_count: 0 }
     }
 
     fn popped(&mut self, answer: Answer<'_>, out: &mut Vec<u8>) -> Event {
@@ -86,7 +126,7 @@ impl Plain {
                 }
             }
             Role::Consumer { stream, .. } if stream.flow == Flow::Leased && count > 0 => {
-                request::ack(out, &queue(stream), "", answer.ids());
+                request::ack(out, &self.queue, "", answer.ids());
                 self.leased_count = count;
             }
             _ => {}
@@ -99,8 +139,9 @@ impl Plain {
     }
 }
 
-fn queue(stream: Stream) -> String {
-    format!("stream-{}", stream.channel)
+/// Where a consumer acks.
+fn queue_of_acks(prefix: &str, role: Role) -> String {
+    if let Role::Consumer { stream, .. } = role { channel(prefix, stream) } else { String::new() }
 }
 
 impl Session for Plain {
@@ -141,9 +182,9 @@ struct Caller {
 }
 
 impl Caller {
-    fn new() -> Self {
-        let mut call = Vec::new();
-        request::post(&mut call, "call", &format!("{{\"queue\":\"{QUEUE}\",\"payload\":{}}}", payload(PAYLOAD_BYTES)));
+    fn new(prefix: &str) -> Self {
+        let (mut call, queue) = (Vec::new(), requests(prefix));
+        request::post(&mut call, "call", &format!("{{\"queue\":\"{queue}\",\"payload\":{}}}", payload(PAYLOAD_BYTES)));
         Self { call }
     }
 }
@@ -170,14 +211,15 @@ impl Session for Caller {
 
 /// Answers all it got and asks for the next in one request.
 struct Responder {
+    queue: String,
     is_auto_ack: bool,
 }
 
 impl Responder {
     fn reply(&self, replies: &str, out: &mut Vec<u8>) {
-        let (batch, is_auto_ack) = (RESPONDER_BATCH, self.is_auto_ack);
+        let (queue, batch, is_auto_ack) = (&self.queue, RESPONDER_BATCH, self.is_auto_ack);
         let next = format!("{{\"batch\":{batch},\"wait\":true,\"autoAck\":{is_auto_ack}}}");
-        request::post(out, "reply", &format!("{{\"queue\":\"{QUEUE}\",\"group\":\"{GROUP}\",\"replies\":[{replies}],\"next\":{next}}}"));
+        request::post(out, "reply", &format!("{{\"queue\":\"{queue}\",\"group\":\"{GROUP}\",\"replies\":[{replies}],\"next\":{next}}}"));
     }
 }
 
@@ -211,8 +253,16 @@ impl Session for Responder {
 
 #[cfg(test)]
 mod tests {
-    use super::super::events_however_split;
     use super::*;
+    use crate::session::events_however_split;
+
+    fn plain(role: Role) -> Box<dyn Session> {
+        session(Style::Plain, "", role).expect("a session")
+    }
+
+    fn call(role: Role) -> Box<dyn Session> {
+        session(Style::Call, "", role).expect("a session")
+    }
 
     fn answer(status: &str, body: &str) -> String {
         format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len())
@@ -226,7 +276,7 @@ mod tests {
     fn a_plain_call_is_a_push_and_a_pop() {
         let input =
             answer("201 Created", "{\"pushed\":1}") + &answer("200 OK", &format!("{{\"queue\":\"q\",\"messages\":[{}]}}", message(1, "")));
-        let (events, out) = events_however_split(|| plain(Role::Caller { index: 3 }).expect("a session"), input.as_bytes());
+        let (events, out) = events_however_split(|| plain(Role::Caller { index: 3 }), input.as_bytes());
         assert_eq!(events, [Event::Nothing, Event::Done(1)]);
         assert_eq!(out, "");
     }
@@ -237,7 +287,7 @@ mod tests {
         let popped = format!("{{\"queue\":\"q\",\"messages\":[{},{}]}}", message(1, ""), message(2, ""));
         let acked = "{\"results\":[{\"id\":\"e:1:Default:1\",\"outcome\":\"acked\"},{\"id\":\"e:1:Default:2\",\"outcome\":\"acked\"}]}";
         let input = answer("200 OK", &popped) + &answer("200 OK", acked);
-        let (events, out) = events_however_split(|| plain(Role::Consumer { stream, group: 1 }).expect("a session"), input.as_bytes());
+        let (events, out) = events_however_split(|| plain(Role::Consumer { stream, group: 1 }), input.as_bytes());
         assert_eq!(events, [Event::Nothing, Event::Done(2)]);
         assert!(out.contains("\"acks\":[{\"id\":\"e:1:Default:1\"},{\"id\":\"e:1:Default:2\"}]"), "{out}");
         assert_eq!(out.matches("GET /api/v1/ephemeral/pop?queue=stream-0&batch=2&wait=true HTTP").count(), 1);
@@ -247,7 +297,7 @@ mod tests {
     fn a_responder_answers_every_request_of_a_batch_and_asks_for_the_next() {
         let results = "\"results\":[{\"id\":\"e:1:Default:9\",\"outcome\":\"acked\"}]";
         let body = format!("{{{results},\"messages\":[{},{}]}}", message(1, "r:a"), message(2, "r:b"));
-        let (events, out) = events_however_split(|| call(Role::Responder).expect("a session"), answer("200 OK", &body).as_bytes());
+        let (events, out) = events_however_split(|| call(Role::Responder), answer("200 OK", &body).as_bytes());
         assert_eq!(events, [Event::Nothing]);
         let reply = |id, inbox| format!("{{\"id\":\"e:1:Default:{id}\",\"replyTo\":\"{inbox}\",\"payload\":{}}}", payload(64));
         let replies =
@@ -258,7 +308,7 @@ mod tests {
     #[test]
     fn a_server_without_call_is_told_apart_from_a_fault() {
         let (missing, fault) = (answer("404 Not Found", "{\"code\":\"no_such_route\"}"), answer("504 Timeout", "{\"code\":\"no_reply\"}"));
-        let (events, _) = events_however_split(|| call(Role::Caller { index: 0 }).expect("a session"), (missing + &fault).as_bytes());
+        let (events, _) = events_however_split(|| call(Role::Caller { index: 0 }), (missing + &fault).as_bytes());
         assert_eq!(events, [Event::Missing, Event::Fault("{\"code\":\"no_reply\"}".into())]);
     }
 }

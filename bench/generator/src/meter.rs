@@ -1,15 +1,10 @@
-//! What a closed loop counts, and the run that measures it: a quarter of the time to warm up, then the time itself.
+//! What a run counts.
 
-use std::io;
-use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use crate::load::Load;
 use crate::report::Figure;
-use crate::request::Answer;
-use crate::server::Server;
 
 /// Latencies and counts of one run.
 #[derive(Debug)]
@@ -54,43 +49,23 @@ impl Meter {
         self.refused_count += 1;
     }
 
-    /// What was counted in `elapsed`, and what it cost the server.
+    /// What was counted in `elapsed`, and what it cost the server, where that is known.
     #[must_use]
-    pub fn figures(&self, elapsed: Duration, cpu: Duration) -> Vec<Figure> {
+    pub fn figures(&self, elapsed: Duration, cpu: Option<Duration>) -> Vec<Figure> {
         let quantile = |quantile| self.latencies.value_at_quantile(quantile) as f64 / 1e3;
-        vec![
+        let mut figures = vec![
             ("rate_per_s", self.operation_count as f64 / elapsed.as_secs_f64()),
             ("p50_us", quantile(0.5)),
             ("p90_us", quantile(0.9)),
             ("p99_us", quantile(0.99)),
             ("p999_us", quantile(0.999)),
             ("max_us", self.latencies.max() as f64 / 1e3),
-            ("server_cpu_us", cpu.as_secs_f64() * 1e6 / self.operation_count as f64),
-            ("server_cpu_percent", cpu.as_secs_f64() * 100.0 / elapsed.as_secs_f64()),
-            ("refused", self.refused_count as f64),
-        ]
+        ];
+        if let Some(cpu) = cpu {
+            figures.push(("server_cpu_us", cpu.as_secs_f64() * 1e6 / self.operation_count as f64));
+            figures.push(("server_cpu_percent", cpu.as_secs_f64() * 100.0 / elapsed.as_secs_f64()));
+        }
+        figures.push(("refused", self.refused_count as f64));
+        figures
     }
-}
-
-/// Runs a load whose first requests are sent, and measures it.
-///
-/// # Errors
-/// A connection broke.
-pub fn measure(
-    server: &Server,
-    load: &mut Load,
-    span: Duration,
-    mut answered: impl FnMut(&mut Meter, usize, Answer<'_>, &mut Vec<u8>),
-) -> io::Result<Vec<Figure>> {
-    let mut run = |span: Duration| {
-        let (mut meter, started_at, cpu_before) = (Meter::new(), Instant::now(), server.cpu_time());
-        // It ends with the time: nothing in it breaks.
-        let _ = load.run(started_at + span, |slot, answer, next| {
-            answered(&mut meter, slot, answer, next);
-            ControlFlow::Continue(())
-        })?;
-        io::Result::Ok(meter.figures(started_at.elapsed(), server.cpu_time().saturating_sub(cpu_before)))
-    };
-    run(span / 4)?;
-    run(span)
 }

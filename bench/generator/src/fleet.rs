@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use crate::load::Load;
 use crate::meter::Meter;
-use crate::peer::{Event, Session};
+use crate::process::Process;
 use crate::report::Figure;
-use crate::server::Server;
+use crate::session::{Event, Session};
 
 /// Longest that sessions may take to be in place.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -102,7 +102,8 @@ impl Fleet {
         self.run_inner(end, None::<fn(&mut Vec<usize>)>, happened)
     }
 
-    /// Runs like [`Fleet::run`] and calls `turn` all the time, which may start operations too: polls instead of waiting, so as to keep time.
+    /// Runs like [`Fleet::run`] and calls `turn` all the time, which may start operations too: polls instead of
+    /// waiting, so as to keep time.
     ///
     /// # Errors
     /// A connection broke, the server lacks something ([`ErrorKind::Unsupported`]), or said what does not belong in a measurement.
@@ -181,24 +182,25 @@ impl Fleet {
         self.speaking.drain(..).try_for_each(|connection| self.load.flush(connection))
     }
 
-    /// Measures a load whose first operations are started: a quarter of `span` to warm up, then `span`.
+    /// Measures a load whose first operations are started: a quarter of `span` to warm up, then `span`. `process` is the server's, where it
+    /// is on this host.
     ///
     /// # Errors
     /// As [`Fleet::run`].
     pub fn measure(
         &mut self,
-        server: &Server,
+        process: Option<Process>,
         span: Duration,
         mut happened: impl FnMut(&mut Meter, usize, Event, &mut Vec<usize>),
     ) -> io::Result<Vec<Figure>> {
         let mut run = |span: Duration| {
-            let (mut meter, watch) = (Meter::new(), Watch::start(server));
+            let (mut meter, watch) = (Meter::new(), Watch::start(process));
             // It ends with the time: nothing in it breaks.
             let _ = self.run(Instant::now() + span, |slot, event, starts| {
                 happened(&mut meter, slot, event, starts);
                 ControlFlow::Continue(())
             })?;
-            io::Result::Ok(watch.figures(server, &meter))
+            io::Result::Ok(watch.figures(&meter))
         };
         run(span / 4)?;
         run(span)
@@ -209,32 +211,31 @@ impl Fleet {
 #[derive(Debug)]
 pub struct Watch {
     started_at: Instant,
-    server_cpu: Duration,
-    server_waited: Option<Duration>,
+    server: Option<(Process, Duration, Option<Duration>)>,
     load_cpu: Duration,
 }
 
 impl Watch {
-    /// Begins now.
+    /// Begins now. `process` is the server's, where it is on this host.
     #[must_use]
-    pub fn start(server: &Server) -> Self {
-        let server_waited = server.waited_time();
-        Self { started_at: Instant::now(), server_cpu: server.cpu_time(), server_waited, load_cpu: own_cpu_time() }
+    pub fn start(process: Option<Process>) -> Self {
+        let server = process.map(|process| (process, process.cpu_time(), process.waited_time()));
+        Self { started_at: Instant::now(), server, load_cpu: own_cpu_time() }
     }
 
     /// What `meter` counted since, and what it cost.
     #[must_use]
-    pub fn figures(&self, server: &Server, meter: &Meter) -> Vec<Figure> {
+    pub fn figures(&self, meter: &Meter) -> Vec<Figure> {
         let elapsed = self.started_at.elapsed();
+        let percent = |time: Duration| time.as_secs_f64() * 100.0 / elapsed.as_secs_f64();
         let load_cpu = own_cpu_time().saturating_sub(self.load_cpu);
-        let mut figures = meter.figures(elapsed, server.cpu_time().saturating_sub(self.server_cpu));
-        if let (Some(before), Some(after)) = (self.server_waited, server.waited_time()) {
-            let waited = after.saturating_sub(before);
-            // Far from 0 for a server of one thread: something else ran on its CPU.
-            figures.push(("server_waited_percent", waited.as_secs_f64() * 100.0 / elapsed.as_secs_f64()));
-        }
+        let cpu = self.server.map(|(process, before, _)| process.cpu_time().saturating_sub(before));
+        let mut figures = meter.figures(elapsed, cpu);
+        let waited = self.server.and_then(|(process, _, before)| Some(process.waited_time()?.saturating_sub(before?)));
+        // Far from 0 for a server of one thread: something else ran on its CPU.
+        figures.extend(waited.map(|waited| ("server_waited_percent", percent(waited))));
         // Near 100, the load is what limits.
-        figures.push(("load_cpu_percent", load_cpu.as_secs_f64() * 100.0 / elapsed.as_secs_f64()));
+        figures.push(("load_cpu_percent", percent(load_cpu)));
         figures
     }
 }

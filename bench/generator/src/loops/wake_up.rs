@@ -5,23 +5,26 @@ use std::io;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use super::Run;
-use crate::fleet::Watch;
+use crate::fleet::{Fleet, Watch};
 use crate::meter::Meter;
-use crate::peer::{Event, Flow, Role, Stream};
+use crate::process::Process;
 use crate::report::Figure;
+use crate::session::{Event, Flow, Role, Stream};
 
 /// Longest that a message may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Measures deliveries.
-pub(super) fn run(run: &Run<'_>, pause: Option<Duration>) -> io::Result<Option<Vec<Figure>>> {
+/// The producer first, then the consumer.
+pub(super) fn roles() -> Vec<Role> {
     let stream = Stream { channel: 0, batch: 1, payload_bytes: 64, flow: Flow::OneWay };
-    let roles = [Role::Producer(stream), Role::Consumer { stream, group: 0 }];
-    let Some((server, mut fleet)) = run.open(roles.into_iter())? else { return Ok(None) };
+    vec![Role::Producer(stream), Role::Consumer { stream, group: 0 }]
+}
+
+/// Measures deliveries.
+pub(super) fn run(fleet: &mut Fleet, process: Option<Process>, span: Duration, pause: Option<Duration>) -> io::Result<Vec<Figure>> {
     let mut figures = Vec::new();
-    for span in [run.setup.span / 4, run.setup.span] {
-        let (mut meter, watch) = (Meter::new(), Watch::start(&server));
+    for span in [span / 4, span] {
+        let (mut meter, watch) = (Meter::new(), Watch::start(process));
         let end = Instant::now() + span;
         while Instant::now() < end {
             if let Some(pause) = pause {
@@ -38,7 +41,7 @@ pub(super) fn run(run: &Run<'_>, pause: Option<Duration>) -> io::Result<Option<V
             }
             meter.done(asked_at, 1);
         }
-        figures = watch.figures(&server, &meter);
+        figures = watch.figures(&meter);
     }
-    Ok(Some(figures))
+    Ok(figures)
 }

@@ -7,11 +7,11 @@ use std::io;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use super::{Run, rpc};
-use crate::fleet::Watch;
+use crate::fleet::{Fleet, Watch};
 use crate::meter::Meter;
-use crate::peer::Event;
+use crate::process::Process;
 use crate::report::Figure;
+use crate::session::Event;
 
 /// Calls that are due, and who may make them.
 #[derive(Debug)]
@@ -53,12 +53,17 @@ impl Schedule {
 }
 
 /// Measures calls at a rate.
-pub(super) fn run(run: &Run<'_>, caller_count: usize, responder_count: usize, rate_per_s: u32) -> io::Result<Option<Vec<Figure>>> {
-    let Some((server, mut fleet)) = run.open(rpc::roles(caller_count, responder_count))? else { return Ok(None) };
+pub(super) fn run(
+    fleet: &mut Fleet,
+    process: Option<Process>,
+    span: Duration,
+    caller_count: usize,
+    rate_per_s: u32,
+) -> io::Result<Vec<Figure>> {
     let schedule = RefCell::new(Schedule::new(caller_count, rate_per_s, Instant::now()));
     let mut figures = Vec::new();
-    for span in [run.setup.span / 4, run.setup.span] {
-        let (mut meter, watch) = (Meter::new(), Watch::start(&server));
+    for span in [span / 4, span] {
+        let (mut meter, watch) = (Meter::new(), Watch::start(process));
         let turn = |starts: &mut Vec<usize>| schedule.borrow_mut().turn(Instant::now(), starts);
         let _ = fleet.run_paced(Instant::now() + span, turn, |slot, event, starts| {
             if let Event::Done(_) = event {
@@ -75,10 +80,10 @@ pub(super) fn run(run: &Run<'_>, caller_count: usize, responder_count: usize, ra
         for due_at in schedule.waiting.iter().chain(schedule.due_at.iter().flatten()) {
             meter.waited(now - *due_at);
         }
-        figures = watch.figures(&server, &meter);
+        figures = watch.figures(&meter);
         figures.push(("late_count", schedule.waiting.len() as f64));
     }
-    Ok(Some(figures))
+    Ok(figures)
 }
 
 #[cfg(test)]
