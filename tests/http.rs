@@ -53,6 +53,34 @@ fn pipelined_requests_are_answered_in_order_on_four_shards() {
     pipelined_requests_are_answered_in_order(4);
 }
 
+fn a_client_that_sent_its_last_byte_is_answered_all_that_does_not_wait(shards: usize) {
+    let node = Node::start(serve(shards, &[]));
+    for round in 0..40 {
+        let mut client = Client::connect(node.address);
+        // Queues of many cores: most of these are still under way there when the FIN comes.
+        let queue = format!("q{round}");
+        let next = format!(r#"{{"queue":"{queue}","replies":[],"next":{{"partition":"other"}}}}"#);
+        let push = push(&queue, "p", [round]);
+        client.send([pop(&queue, ""), push, pop(&queue, "&autoAck=true"), post("/api/v1/ephemeral/reply", &next)].concat());
+        client.finish();
+        assert_eq!(client.answer().messages().len(), 0);
+        assert_eq!(client.answer().status, 201);
+        assert_eq!(client.answer().messages()[0]["payload"], round);
+        assert_eq!(client.answer().messages().len(), 0);
+        assert_eq!(client.stream.read(&mut [0]).expect("a socket"), 0, "then the connection ends");
+    }
+}
+
+#[test]
+fn a_client_that_sent_its_last_byte_is_answered_all_that_does_not_wait_on_one_shard() {
+    a_client_that_sent_its_last_byte_is_answered_all_that_does_not_wait(1);
+}
+
+#[test]
+fn a_client_that_sent_its_last_byte_is_answered_all_that_does_not_wait_on_four_shards() {
+    a_client_that_sent_its_last_byte_is_answered_all_that_does_not_wait(4);
+}
+
 fn requests_behind_a_parked_pop_wait_for_it(shards: usize) {
     let node = Node::start(serve(shards, &[]));
     for count in [10, 3_000] {

@@ -170,11 +170,11 @@ impl Core {
             return self.clerk(connections).say_no_messages(id, delivery, &results);
         }
         let shard = self.shard_of_pop(rest.tenant, pop);
-        if let Some(session) = self.desk.sessions.get(id) {
-            session.pending = Some(Pending { ticket, delivery, asked: Asked::Next { shard, results } });
-        }
         // Nothing is kept waiting in a drain; what is there is given all the same, because the replies are done.
         let wait = pop.wait.filter(|_| !self.desk.is_draining);
+        if let Some(session) = self.desk.sessions.get(id) {
+            session.pending = Some(Pending { ticket, delivery, asked: Asked::Next { shard: wait.map(|_| shard), results } });
+        }
         let command = self.pop_command(rest.tenant, pop, wait);
         self.give(connections, shard, ticket, command);
     }

@@ -137,7 +137,7 @@ impl Core {
         if self.desk.is_draining && pop.wait.is_some() {
             return Err(Failure::OwnerMoved);
         }
-        let ticket = self.await_answer(&asking, Asked::Pop { shard });
+        let ticket = self.await_answer(&asking, Asked::Pop { shard: pop.wait.map(|_| shard) });
         let command = self.pop_command(asking.tenant, &pop, pop.wait);
         self.give(asking.connections, shard, ticket, command);
         Ok(())

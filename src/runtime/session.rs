@@ -37,9 +37,9 @@ fn slot_of(ticket: Ticket) -> usize {
 #[derive(Debug)]
 pub(super) enum Asked {
     Push,
-    /// With the shard it may be parked on.
+    /// With the shard it may be parked on; None when it does not wait.
     Pop {
-        shard: ShardIndex,
+        shard: Option<ShardIndex>,
     },
     /// With the shard that keeps its inbox.
     Call {
@@ -51,9 +51,9 @@ pub(super) enum Asked {
     },
     /// Answers, their acks, and maybe a pop.
     Reply(Box<Replying>),
-    /// The pop of a reply, with the results it follows.
+    /// The pop of a reply, like [`Self::Pop`], with the results it follows.
     Next {
-        shard: ShardIndex,
+        shard: Option<ShardIndex>,
         results: Vec<u8>,
     },
     Configure {
@@ -71,10 +71,11 @@ pub(super) enum Asked {
 }
 
 impl Asked {
-    /// The shard where it may be parked; a hang-up ends it.
+    /// The shard where it may be parked: a hang-up ends it. What does not wait is never parked, although another core may have it.
     pub(super) fn parked_on(&self) -> Option<ShardIndex> {
         match self {
-            Self::Pop { shard } | Self::Call { shard } | Self::Next { shard, .. } => Some(*shard),
+            Self::Pop { shard } | Self::Next { shard, .. } => *shard,
+            Self::Call { shard } => Some(*shard),
             _ => None,
         }
     }
