@@ -237,6 +237,37 @@ fn slow_requests_are_cut_off_while_others_are_served() {
 }
 
 #[test]
+fn a_body_that_came_fast_and_stops_is_cut_off_as_soon_as_a_slow_one() {
+    let node = start(&["--header-timeout", "1"]);
+    let head = format!("POST {PUSH} HTTP/1.1\r\nHost: h\r\n");
+    let much = " ".repeat(1 << 20);
+    let beginnings =
+        [format!("{head}Content-Length: 3000000\r\n\r\n{much}"), format!("{head}Transfer-Encoding: chunked\r\n\r\n2dc6c0\r\n{much}")];
+    for begin in beginnings {
+        let mut client = Client::connect(node.address);
+        client.send(begin);
+        let since = Instant::now();
+        while since.elapsed() < Duration::from_millis(800) {
+            client.send(" ");
+            sleep(Duration::from_millis(100));
+        }
+        assert_eq!(client.answer().status, 408);
+        let took = since.elapsed();
+        assert!((900..3_500).contains(&took.as_millis()), "{took:?}");
+        client.assert_ended_within(END_MAX);
+    }
+    // One that goes on is read, however long it takes in all.
+    let mut steady = Client::connect(node.address);
+    let body = format!(r#"{{"queue":"steady","messages":[{{"payload":"{}"}}]}}"#, "x".repeat(20 << 10));
+    steady.send(format!("{head}Content-Length: {}\r\n\r\n", body.len()));
+    for part in body.as_bytes().chunks(3 << 10) {
+        sleep(Duration::from_millis(300));
+        steady.send(part);
+    }
+    assert_eq!(steady.answer().status, 201);
+}
+
+#[test]
 fn what_is_too_long_is_refused_with_its_code() {
     let node = start(&[]);
     let many: String = (0..101).map(|index| format!("X-{index}: 1\r\n")).collect();

@@ -28,7 +28,7 @@ const TICK_NS: u64 = 50_000_000;
 const TICK_COUNT: usize = 2_048;
 /// How old the `date` of an answer may be.
 const DATE_NS: u64 = 500_000_000;
-/// A body that comes slower than this, after its grace, is given up: bytes a second.
+/// A body that comes slower than this for longer than its grace is given up: bytes a second.
 const BODY_BYTES_PER_SECOND_MIN: u64 = 1_024;
 /// How long a drain may take: what is being sent then is cut.
 const DRAIN_NS: u64 = 15_000_000_000;
@@ -352,15 +352,18 @@ impl Core {
         [shard, self.deadlines.next_at(), drain].into_iter().flatten().min()
     }
 
-    /// Notes when the request that `received` bytes belong to began.
+    /// Notes when the request that `received` bytes belong to began, and how long its body may take from here. Bytes earn time, but
+    /// never more than the grace: a body that came fast and then stops would otherwise hold its memory for hours.
     fn note_progress(&mut self, id: ConnectionId, reader: &Reader, received: usize) {
         let now = self.now.0;
+        let grace_until = now + self.http.header_timeout.as_nanos() as u64;
         if let Some(session) = self.desk.sessions.get(id) {
             if reader.stage() == Stage::Idle {
                 session.request_began_at = now;
-                session.request_bytes = 0;
+                session.body_due_at = grace_until;
             }
-            session.request_bytes += received as u64;
+            let earned_ns = (received as u64).saturating_mul(1_000_000_000 / BODY_BYTES_PER_SECOND_MIN);
+            session.body_due_at = grace_until.min(session.body_due_at.saturating_add(earned_ns));
         }
     }
 
@@ -370,14 +373,10 @@ impl Core {
         if session.pending.is_some() || session.is_closing {
             return self.deadlines.clear(id.slot());
         }
-        let grace_ns = self.http.header_timeout.as_nanos() as u64;
         match reader.stage() {
             Stage::Idle | Stage::Ended => self.expect_within(id, self.http.idle_timeout),
-            Stage::Head => self.deadlines.set(id.slot(), session.request_began_at + grace_ns),
-            Stage::Body => {
-                let earned_ns = session.request_bytes.saturating_mul(1_000_000_000 / BODY_BYTES_PER_SECOND_MIN);
-                self.deadlines.set(id.slot(), session.request_began_at + grace_ns + earned_ns);
-            }
+            Stage::Head => self.deadlines.set(id.slot(), session.request_began_at + self.http.header_timeout.as_nanos() as u64),
+            Stage::Body => self.deadlines.set(id.slot(), session.body_due_at),
         }
     }
 

@@ -132,9 +132,9 @@ pub(super) struct Session {
     pub(super) pending: Option<Pending>,
     pub(super) stash: Vec<u8>,
     unsent: VecDeque<Unsent>,
-    /// When the request being read began, nanoseconds, and its bytes so far.
+    /// When the request being read began, and when it is given up unless more of its body comes: nanoseconds.
     pub(super) request_began_at: u64,
-    pub(super) request_bytes: u64,
+    pub(super) body_due_at: u64,
     /// Bytes of it that are held as of the last time that it was read: its part of [`super::transit::Transit`].
     pub(super) held_bytes: usize,
     pub(super) is_paused: bool,
