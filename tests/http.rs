@@ -564,3 +564,20 @@ fn answers_that_are_not_read_count_as_held() {
     }
     await_node_bytes(&node, "answers that were read are forgotten", |bytes| bytes < 10_000);
 }
+
+#[test]
+fn a_push_that_is_refused_leaves_nothing_behind() {
+    let node = Node::start(serve(1, &[]));
+    let before_kb = resident_kb(&node);
+    let mut client = Client::connect(node.address);
+    // Above a queue's maxBytes.
+    let refused = push("large", "p", [format!("\"{}\"", "x".repeat(40 << 20))]);
+    client.ask(refused).assert_failure(429, "queue_full");
+    // Freed pages go back within a second or two.
+    let started = Instant::now();
+    while resident_kb(&node) > before_kb + (20 << 10) {
+        assert!(started.elapsed() < Duration::from_secs(20), "{before_kb} kB before, {} kB after", resident_kb(&node));
+        sleep(Duration::from_millis(100));
+    }
+    assert_eq!(node_bytes(&node), 0);
+}

@@ -51,6 +51,7 @@ impl Core {
             fail_fast: call.fail_fast,
         };
         self.give(asking.connections, shard, ticket, command);
+        payloads.clear();
         self.payloads = payloads;
         Ok(())
     }

@@ -127,6 +127,8 @@ impl Core {
                 self.give(asking.connections, shard, ticket, command);
             }
         }
+        // What was refused, or went to an inbox, is still here.
+        payloads.clear();
         self.payloads = payloads;
         Ok(())
     }
