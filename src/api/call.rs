@@ -102,7 +102,7 @@ pub fn reply<'a>(body: &'a [u8], incarnation: &Incarnation) -> Result<ReplyReque
         b"queue" => set_once(&mut queue, "queue", || required_name(scanner, "queue")),
         b"group" => set_once(&mut group, "group", || read_group(scanner, "group")),
         b"replies" => set_once(&mut replies, "replies", || read_replies(scanner, incarnation)),
-        b"next" => set_once(&mut next, "next", || read_next(scanner)),
+        b"next" => set_once(&mut next, "next", || unless_null(scanner, read_next)),
         _ => skip(scanner),
     })?;
     scanner.finish()?;
@@ -138,9 +138,9 @@ fn read_replies<'a>(scanner: &mut Scanner<'a>, incarnation: &Incarnation) -> Res
 /// `next` as it was given.
 #[derive(Default)]
 struct Next<'a> {
-    queue: Option<Cow<'a, str>>,
+    queue: Option<Option<Cow<'a, str>>>,
     partition: Option<Option<Cow<'a, str>>>,
-    group: Option<Cow<'a, str>>,
+    group: Option<Option<Cow<'a, str>>>,
     batch: Option<Option<u32>>,
     wait: Option<Option<bool>>,
     timeout_ms: Option<Option<u32>>,
@@ -148,17 +148,12 @@ struct Next<'a> {
     commit_on_delivery: Option<Option<bool>>,
 }
 
-/// None for null.
-fn read_next<'a>(scanner: &mut Scanner<'a>) -> Result<Option<Next<'a>>, Fault> {
-    if scanner.token() == b'n' {
-        skip(scanner)?;
-        return Ok(None);
-    }
+fn read_next<'a>(scanner: &mut Scanner<'a>) -> Result<Next<'a>, Fault> {
     let mut next = Next::default();
     object(scanner, "next", |scanner, key| match &*key.word() {
-        b"queue" => set_once(&mut next.queue, "next.queue", || required_queue(scanner, "next.queue")),
+        b"queue" => set_once(&mut next.queue, "next.queue", || unless_null(scanner, |scanner| required_queue(scanner, "next.queue"))),
         b"partition" => set_once(&mut next.partition, "next.partition", || optional_name(scanner, "next.partition")),
-        b"group" => set_once(&mut next.group, "next.group", || read_group(scanner, "next.group")),
+        b"group" => set_once(&mut next.group, "next.group", || unless_null(scanner, |scanner| read_group(scanner, "next.group"))),
         b"batch" => set_once(&mut next.batch, "next.batch", || read_integer(scanner, "next.batch", 1, BATCH_MAX)),
         b"wait" => set_once(&mut next.wait, "next.wait", || read_bool(scanner, "next.wait")),
         b"timeout" => set_once(&mut next.timeout_ms, "next.timeout", || read_integer(scanner, "next.timeout", 0, TIMEOUT_MS_MAX)),
@@ -168,13 +163,18 @@ fn read_next<'a>(scanner: &mut Scanner<'a>) -> Result<Option<Next<'a>>, Fault> {
         }
         _ => skip(scanner),
     })?;
-    Ok(Some(next))
+    Ok(next)
+}
+
+/// None for null.
+fn unless_null<'a, T>(scanner: &mut Scanner<'a>, read: impl FnOnce(&mut Scanner<'a>) -> Result<T, Fault>) -> Result<Option<T>, Fault> {
+    if scanner.token() == b'n' { skip(scanner).map(|()| None) } else { read(scanner).map(Some) }
 }
 
 impl<'a> Next<'a> {
     /// The pop it means beside a reply of this queue and group.
     fn complete(self, queue: &Cow<'a, str>, group: &Cow<'a, str>) -> Result<PopRequest<'a>, Fault> {
-        let queue = self.queue.unwrap_or_else(|| queue.clone());
+        let queue = self.queue.flatten().unwrap_or_else(|| queue.clone());
         if inbox::is_inbox(&queue) {
             return Err(Fault::NameReserved("queue"));
         }
@@ -183,7 +183,7 @@ impl<'a> Next<'a> {
         Ok(PopRequest {
             queue,
             partition: self.partition.flatten(),
-            group: self.group.unwrap_or_else(|| group.clone()),
+            group: self.group.flatten().unwrap_or_else(|| group.clone()),
             batch: self.batch.flatten().unwrap_or(1),
             wait: (is_on(self.wait) && timeout_ms > 0).then(|| Span::from_millis(u64::from(timeout_ms))),
             auto_ack: is_on(self.auto_ack) || is_on(self.commit_on_delivery),

@@ -87,7 +87,7 @@ fn next_is_a_pop_of_the_replys_queue_and_group() {
     assert_eq!(next("null"), Ok(None));
     let plain = PopRequest { queue: "q".into(), partition: None, group: "g".into(), batch: 1, wait: None, auto_ack: false };
     assert_eq!(next("{}"), Ok(Some(plain.clone())));
-    let nulls = r#"{"partition":null,"batch":null,"wait":null,"timeout":null,"autoAck":null}"#;
+    let nulls = r#"{"queue":null,"partition":null,"group":null,"batch":null,"wait":null,"timeout":null,"autoAck":null}"#;
     assert_eq!(next(nulls), Ok(Some(plain.clone())));
     let waiting = |ms| PopRequest { wait: Some(Span::from_millis(ms)), ..plain.clone() };
     assert_eq!(next(r#"{"wait":true}"#), Ok(Some(waiting(30_000))));
