@@ -264,7 +264,7 @@ pub const SETTINGS: &[Setting] = &[
         published: Some("QUEEN_MAX_CONNECTIONS"),
         value_name: "N",
         default: "from the open-files limit",
-        help: "Most client connections of the node",
+        help: "Most client connections of the node, an equal part for each shard",
         expected: "a whole number from 1 on",
         set: |settings, text| put(&mut settings.connections_max, value::whole(text, 1..=u64::from(u32::MAX)).map(Some)),
     },
