@@ -166,15 +166,16 @@ impl Shard {
     }
 
     /// The partitions with messages for a pop, in cyclic order, until it would be full.
-    fn offers(&self, index: QueueIndex, reach: Reach, after: Option<&str>) -> Offers {
-        let queue = self.queues.get(index);
-        let (mut offers, mut count) = (Vec::new(), 0);
+    fn offers(&mut self, index: QueueIndex, reach: Reach, after: Option<&str>) -> Offers {
+        let (mut offers, mut count, mut first) = (Vec::new(), 0, None);
         let mut last: Option<Arc<str>> = after.map(Arc::from);
-        for _ in 0..queue.rings.count() {
-            let Some(ring) = queue.rings.following(last.as_deref()) else { break };
-            if count >= reach.batch || queue.pending(reach.group) == 0 {
-                break;
-            }
+        while count < reach.batch {
+            let queue = self.queues.get_mut(index);
+            let ring = queue.rings.following_holding(last.as_deref()).filter(|_| queue.pending(reach.group) > 0);
+            // Once around.
+            let Some(ring) = ring.filter(|ring| first != Some(*ring)) else { break };
+            first.get_or_insert(ring);
+            let queue = self.queues.get(index);
             let entry = queue.rings.get(ring);
             last = Some(Arc::clone(&entry.partition));
             let pending = entry.pending(reach.group);

@@ -95,7 +95,8 @@ fn check_sums(queue: &Queue) {
 
 fn check_rings(queue: &Queue) {
     let name = &queue.name;
-    for (_, ring) in queue.rings.iter() {
+    for (index, ring) in queue.rings.iter() {
+        assert!(ring.held == 0 || queue.rings.is_noted(index), "{name}: a pop of any partition comes to all that hold something");
         let held = || ring.slots().filter(|slot| slot.payload.is_some());
         assert_eq!(ring.held, held().count() as u64, "{name}: a ring counts its messages");
         assert!(ring.first().is_none_or(|slot| slot.payload.is_some()), "{name}: the first slot holds a message");

@@ -284,12 +284,12 @@ impl Shard {
             Some(ring) => self.take_from_ring(now, index, ring, reach, &mut quota, &mut runs, &mut show),
             None => {
                 let mut last = self.queues.get(index).groups.get(reach.group).served_last.clone();
-                for _ in 0..self.queues.get(index).rings.count() {
-                    let queue = self.queues.get(index);
-                    let Some(ring) = queue.rings.following(last.as_deref()) else { break };
+                for _ in 0..self.queues.get(index).rings.holding_count() {
+                    let queue = self.queues.get_mut(index);
                     if quota.is_spent() || queue.pending(reach.group) == 0 {
                         break;
                     }
+                    let Some(ring) = queue.rings.following_holding(last.as_deref()) else { break };
                     last = Some(Arc::clone(&queue.rings.get(ring).partition));
                     if !self.is_held_by_older(index, ring, reach) {
                         self.take_from_ring(now, index, ring, reach, &mut quota, &mut runs, &mut show);

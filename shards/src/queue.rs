@@ -158,6 +158,9 @@ impl Queue {
         if was_empty && let (Some(heads), Some(first)) = (&mut self.heads, ring_mut.first()) {
             heads.push(Reverse((first.seq, ring)));
         }
+        if was_empty {
+            self.rings.note_holding(ring);
+        }
     }
 
     /// Gives the message at `pick` to a group.

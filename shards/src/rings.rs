@@ -1,6 +1,9 @@
 //! A queue's partitions on one shard, by index and, in order, by name.
 //!
 //! Most queues have one partition: it lies in the queue itself, and there is no index. With a second one there is.
+//!
+//! Invariant: a ring that holds a message is among `holding`. One that was emptied may still be, until somebody looks at it, so that a pop
+//! of any partition costs by those that have something and not by all there are.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -23,6 +26,7 @@ struct More {
     cells: Vec<Option<Ring>>,
     free: Vec<RingIndex>,
     by_name: BTreeMap<Arc<str>, RingIndex>,
+    holding: BTreeMap<Arc<str>, RingIndex>,
 }
 
 fn cell_of(index: RingIndex) -> usize {
@@ -87,8 +91,8 @@ impl Rings {
             return RingIndex(0);
         }
         if self.more.is_none() {
-            let by_name = self.one.iter().map(|one| (Arc::clone(&one.partition), RingIndex(0))).collect();
-            self.more = Some(Box::new(More { by_name, ..More::default() }));
+            let by_name: BTreeMap<_, _> = self.one.iter().map(|one| (Arc::clone(&one.partition), RingIndex(0))).collect();
+            self.more = Some(Box::new(More { holding: by_name.clone(), by_name, ..More::default() }));
         }
         let Self { one, more: Some(more) } = self else { unreachable!("made above") };
         let partition = Arc::clone(&ring.partition);
@@ -110,6 +114,7 @@ impl Rings {
         let ring = self.cell_mut(index)?.take()?;
         if let Some(more) = &mut self.more {
             more.by_name.remove(&ring.partition);
+            more.holding.remove(&ring.partition);
             if index != RingIndex(0) {
                 more.free.push(index);
             }
@@ -120,11 +125,39 @@ impl Rings {
         Some(ring)
     }
 
-    /// The ring whose name follows `partition`, the first one after the last; None: there is no ring.
-    pub(crate) fn following(&self, partition: Option<&str>) -> Option<RingIndex> {
-        let Some(More { by_name, .. }) = self.more.as_deref() else { return self.one.as_ref().map(|_| RingIndex(0)) };
-        let after = partition.and_then(|partition| by_name.range::<str, _>((Excluded(partition), Unbounded)).next());
-        after.or_else(|| by_name.first_key_value()).map(|(_, index)| *index)
+    /// Says that a ring, which held nothing, has got a message.
+    pub(crate) fn note_holding(&mut self, index: RingIndex) {
+        let partition = self.more.is_some().then(|| Arc::clone(&self.get(index).partition));
+        if let (Some(more), Some(partition)) = (&mut self.more, partition) {
+            more.holding.insert(partition, index);
+        }
+    }
+
+    /// How many rings hold messages, at most.
+    pub(crate) fn holding_count(&self) -> usize {
+        self.more.as_ref().map_or(usize::from(self.one.is_some()), |more| more.holding.len())
+    }
+
+    /// The ring with messages whose name follows `partition`, the first one after the last; None: no ring has any.
+    pub(crate) fn following_holding(&mut self, partition: Option<&str>) -> Option<RingIndex> {
+        loop {
+            let Some(More { holding, .. }) = self.more.as_deref() else {
+                return self.one.as_ref().filter(|one| one.held > 0).map(|_| RingIndex(0));
+            };
+            let after = partition.and_then(|partition| holding.range::<str, _>((Excluded(partition), Unbounded)).next());
+            let (name, index) = after.or_else(|| holding.first_key_value()).map(|(name, index)| (Arc::clone(name), *index))?;
+            if self.get(index).held > 0 {
+                return Some(index);
+            }
+            if let Some(more) = &mut self.more {
+                more.holding.remove(&name);
+            }
+        }
+    }
+
+    /// Whether [`Rings::following_holding`] would come to a ring.
+    pub(crate) fn is_noted(&self, index: RingIndex) -> bool {
+        self.more.as_ref().is_none_or(|more| more.holding.contains_key(&self.get(index).partition))
     }
 }
 
@@ -133,23 +166,44 @@ mod tests {
     use super::*;
     use crate::time::Time;
 
+    fn add(rings: &mut Rings, name: &str) -> RingIndex {
+        rings.add(Ring::new(name.into(), Time(0)))
+    }
+
+    fn push(rings: &mut Rings, index: RingIndex) {
+        let seq = rings.get(index).appended;
+        rings.get_mut(index).append(seq, Time(0), Arc::from(&b"1"[..]));
+        rings.note_holding(index);
+    }
+
     #[test]
     fn rings_are_found_and_walked_by_name_whatever_came_and_went() {
         let mut rings = Rings::default();
-        let add = |rings: &mut Rings, name: &str| rings.add(Ring::new(name.into(), Time(0)));
         let (b, d, a) = (add(&mut rings, "b"), add(&mut rings, "d"), add(&mut rings, "a"));
         assert_eq!((rings.count(), rings.find("d"), rings.find("c")), (3, Some(d), None));
-        assert_eq!(
-            [rings.following(None), rings.following(Some("a")), rings.following(Some("c")), rings.following(Some("d"))],
-            [Some(a), Some(b), Some(d), Some(a)]
-        );
+        for ring in [b, d, a] {
+            push(&mut rings, ring);
+        }
+        assert_eq!([None, Some("a"), Some("c"), Some("d")].map(|last| rings.following_holding(last)), [Some(a), Some(b), Some(d), Some(a)]);
         rings.remove(b);
-        assert_eq!((rings.count(), rings.find("b"), rings.following(Some("a"))), (2, None, Some(d)));
+        assert_eq!((rings.count(), rings.find("b"), rings.following_holding(Some("a"))), (2, None, Some(d)));
         let c = add(&mut rings, "c");
         assert_eq!((rings.get(c).partition.to_string(), rings.indexes().len()), ("c".to_owned(), 3));
         for index in rings.indexes() {
             rings.remove(index);
         }
-        assert!(rings.count() == 0 && rings.following(None).is_none() && rings.more.is_none());
+        assert!(rings.count() == 0 && rings.following_holding(None).is_none() && rings.more.is_none());
+    }
+
+    #[test]
+    fn rings_without_messages_are_passed_over_and_looked_at_once() {
+        let mut rings = Rings::default();
+        let all: Vec<_> = (0..1_000).map(|number| add(&mut rings, &format!("p{number:04}"))).collect();
+        assert_eq!(rings.following_holding(None), None);
+        push(&mut rings, all[500]);
+        assert_eq!((rings.following_holding(Some("p0900")), rings.holding_count()), (Some(all[500]), 1));
+        assert!(rings.get_mut(all[500]).free(0).is_some());
+        push(&mut rings, all[7]);
+        assert_eq!((rings.following_holding(Some("p0400")), rings.holding_count()), (Some(all[7]), 1));
     }
 }

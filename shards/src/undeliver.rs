@@ -126,6 +126,7 @@ impl Shard {
         if let Some(heads) = &mut queue.heads {
             heads.push(std::cmp::Reverse((seq, ring)));
         }
+        queue.rings.note_holding(ring);
         queue.appended += 1;
         queue.held += 1;
         queue.bytes += bytes;
