@@ -130,8 +130,8 @@ impl Shard {
         let group = match group {
             Some(group) if !queue.groups.get(group).is_spreading() => group,
             None if matches!(queue.link, Link::Alone) => {
-                let name = self.queues.names.group(request.group);
-                self.queues.get_mut(index).add_group(name, now)
+                let (name, end) = (self.queues.names.group(request.group), self.end_seq());
+                self.queues.get_mut(index).add_group(name, end, now)
             }
             _ => {
                 self.spread_group(now, index, request, out);
