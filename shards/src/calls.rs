@@ -225,9 +225,7 @@ impl Shard {
     fn withdraw(&mut self, now: Time, index: QueueIndex, ring: RingIndex, seq: u64) {
         let Some(queue) = self.queues.find_at(index) else { return };
         let Some(entry) = queue.rings.find_at(ring) else { return };
-        // A private group only listens: it may have passed the request unread.
-        let takes = |group| queue.groups.find_at(group).is_none_or(|group| !group.is_private);
-        let Some(slot) = entry.find_held(seq).filter(|_| entry.is_untaken(seq, takes)) else { return };
+        let Some(slot) = entry.find_held(seq).filter(|_| entry.is_untaken(seq)) else { return };
         let mut freed = Freed::default();
         let queue = self.queues.get_mut(index);
         queue.evict(ring, slot, DropCause::Withdrawn, now, &mut self.ledger, &mut freed);

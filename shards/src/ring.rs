@@ -161,7 +161,7 @@ impl Ring {
         let appended = self.appended;
         let cursor = self.cursor_mut(group);
         let (next, passed) = (cursor.next, appended - cursor.seen);
-        cursor.next = end;
+        (cursor.next, cursor.began_at) = (end, end);
         cursor.seen = appended;
         for slot in self.slots.iter_mut().rev().take_while(|slot| slot.seq >= next).filter(|slot| slot.payload.is_some()) {
             slot.settled_count += 1;
@@ -281,10 +281,10 @@ impl Ring {
         dropped
     }
 
-    /// Whether none of the groups that may `take` was given the message, or what was given came back unread.
-    pub(crate) fn is_untaken(&self, seq: u64, takes: impl Fn(GroupIndex) -> bool) -> bool {
+    /// Whether no group was given the message, or what was given came back unread.
+    pub(crate) fn is_untaken(&self, seq: u64) -> bool {
         let came_back = |delivered: &Delivered| delivered.state == DeliveryState::Returned && delivered.attempts == 0;
-        self.cursors.iter().all(|cursor| cursor.next <= seq || !takes(cursor.group) || cursor.unsettled(seq).is_some_and(came_back))
+        self.cursors.iter().all(|cursor| cursor.next <= seq || seq < cursor.began_at || cursor.unsettled(seq).is_some_and(came_back))
     }
 
     /// Whether any pop is parked on this partition by name.
