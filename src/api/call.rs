@@ -179,7 +179,7 @@ impl<'a> Next<'a> {
         if inbox::is_inbox(&queue) {
             return Err(Fault::NameReserved("queue"));
         }
-        self.group.iter().try_for_each(|group| subscriber::check_group(group, "next.group"))?;
+        self.group.iter().flatten().try_for_each(|group| subscriber::check_group(group, "next.group"))?;
         let is_on = |switch: Option<Option<bool>>| switch.flatten().unwrap_or(false);
         let timeout_ms = self.timeout_ms.flatten().unwrap_or(TIMEOUT_MS_DEFAULT);
         Ok(PopRequest {

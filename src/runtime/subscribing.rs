@@ -145,7 +145,7 @@ impl Core {
 
     /// The stream of a connection ends, if it is one: its client is to come again.
     pub(super) fn end_subscription(&mut self, connections: &mut Connections, id: ConnectionId) -> bool {
-        if !self.desk.sessions.get(id).is_some_and(|session| session.subscription.is_some()) {
+        if self.desk.sessions.get(id).is_none_or(|session| session.subscription.is_none()) {
             return false;
         }
         self.cancel_parked(connections, id);
