@@ -75,6 +75,15 @@ pub enum Command<'a> {
         /// At most `CALL_ITEMS_MAX`.
         items: &'a [AckItem<'a>],
     },
+    /// A private group's subscriber left: in `DEPARTURE_SPAN` the group is forgotten. Given to the queue's home; not answered.
+    Leave {
+        /// Whose.
+        tenant: Tenant,
+        /// Queue; never made.
+        queue: &'a str,
+        /// Private: no pop of it comes any more.
+        group: &'a str,
+    },
     /// Declare a queue with these options, in place of any earlier declaration.
     Configure {
         /// Whose.
@@ -258,6 +267,7 @@ pub enum OwnedRequest {
     Reply { items: Vec<OwnedReplyItem> },
     Pop { partition: Option<Arc<str>>, group: Arc<str>, batch: u32, wait_until: Option<Time>, auto_ack: bool },
     Ack { group: Arc<str>, items: Vec<OwnedAckItem> },
+    Leave { group: Arc<str> },
     Configure { options: Options },
     Reset,
     Delete,
@@ -310,6 +320,7 @@ impl Command<'_> {
                 let items = items.iter().map(|item| item.to_owned_item()).collect();
                 own(tenant, queue, OwnedRequest::Ack { group: group.into(), items })
             }
+            Self::Leave { tenant, queue, group } => own(tenant, queue, OwnedRequest::Leave { group: group.into() }),
             Self::Configure { tenant, queue, options } => own(tenant, queue, OwnedRequest::Configure { options }),
             Self::Reset { tenant, queue } => own(tenant, queue, OwnedRequest::Reset),
             Self::Delete { tenant, queue } => own(tenant, queue, OwnedRequest::Delete),
@@ -370,6 +381,7 @@ impl OwnedCommand {
                     .collect();
                 f(Command::Ack { tenant, queue, group: &group, items: &items })
             }
+            OwnedRequest::Leave { group } => f(Command::Leave { tenant, queue, group: &group }),
             OwnedRequest::Configure { options } => f(Command::Configure { tenant, queue, options }),
             OwnedRequest::Reset => f(Command::Reset { tenant, queue }),
             OwnedRequest::Delete => f(Command::Delete { tenant, queue }),

@@ -49,6 +49,8 @@ pub(crate) struct Cursor {
     pub(crate) group: GroupIndex,
     /// Every message below is delivered; the first held one at or above is next.
     pub(crate) next: u64,
+    /// A private group's: every message below was passed unread.
+    pub(crate) began_at: u64,
     /// Of the ring's `appended`, those not pending by position any more.
     pub(crate) seen: u64,
     pub(crate) leased: u32,
@@ -72,7 +74,7 @@ const STALE_SPARE: usize = 32;
 impl Cursor {
     /// At the beginning of a ring of which `seen` messages are gone.
     pub(crate) fn new(group: GroupIndex, seen: u64) -> Self {
-        Self { group, next: 0, seen, leased: 0, waiters: WaiterList::default(), outstanding: None }
+        Self { group, next: 0, began_at: 0, seen, leased: 0, waiters: WaiterList::default(), outstanding: None }
     }
 
     /// Messages awaiting redelivery.

@@ -33,7 +33,10 @@ impl Queue {
         let others: Vec<_> = self.groups.iter().map(|(index, _)| index).filter(|index| !idle.contains(index)).collect();
         self.rings.iter().flat_map(move |(_, ring)| {
             let others = others.clone();
-            let is_done = move |seq| others.iter().all(|group| ring.cursor(*group).is_some_and(|cursor| cursor.is_settled(seq)));
+            let has_settled = |group: &GroupIndex, seq| ring.cursor(*group).is_some_and(|cursor| cursor.is_settled(seq));
+            // What none of them was ever to read is not theirs to let go.
+            let is_done =
+                move |seq| others.iter().all(|group| has_settled(group, seq)) && !idle.iter().all(|group| has_settled(group, seq));
             ring.slots().filter_map(move |slot| slot.payload.as_ref().filter(|_| is_done(slot.seq)).map(|payload| payload.len() as u64))
         })
     }

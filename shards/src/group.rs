@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::command::DropCause;
 use crate::cursor::{Delivered, DeliveryState};
+use crate::name::PrivateGroup;
 use crate::time::Time;
 use crate::waiters::WaiterList;
 
@@ -25,6 +26,10 @@ pub(crate) struct Group {
     pub(crate) used_at: Time,
     /// The partition served last by a pop without one.
     pub(crate) served_last: Option<Arc<str>>,
+    /// One subscriber's.
+    pub(crate) is_private: bool,
+    /// It reads one partition alone.
+    pub(crate) is_confined: bool,
     rare: Option<Box<Rare>>,
 }
 
@@ -39,7 +44,25 @@ struct Rare {
 
 impl Group {
     pub(crate) fn new(name: Arc<str>, seen: u64, now: Time) -> Self {
-        Self { name, seen, ready: 0, leased: 0, any: WaiterList::default(), waiting: 0, used_at: now, served_last: None, rare: None }
+        let private = PrivateGroup::of(&name);
+        Self {
+            is_private: private.is_some(),
+            is_confined: private.is_some_and(|group| group.partition.is_some()),
+            name,
+            seen,
+            ready: 0,
+            leased: 0,
+            any: WaiterList::default(),
+            waiting: 0,
+            used_at: now,
+            served_last: None,
+            rare: None,
+        }
+    }
+
+    /// Whether it reads that partition.
+    pub(crate) fn reads(&self, partition: &str) -> bool {
+        !self.is_confined || PrivateGroup::of(&self.name).is_some_and(|group| group.partition == Some(partition))
     }
 
     /// Takes a delivery that ends out of the sums. Until now it kept the group in use.

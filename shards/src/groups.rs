@@ -12,6 +12,8 @@ use crate::queue::GroupIndex;
 pub(crate) struct Groups {
     cells: SmallVec<[Option<Group>; 1]>,
     count: u32,
+    /// Those that read one partition alone.
+    confined_count: u32,
     /// Those with a parked pop here, or with one on another core that asked to be told.
     waiting: SmallVec<[GroupIndex; 4]>,
 }
@@ -19,6 +21,14 @@ pub(crate) struct Groups {
 impl Groups {
     pub(crate) fn count(&self) -> u32 {
         self.count
+    }
+
+    /// Groups that do not read this partition.
+    pub(crate) fn bystanders(&self, partition: &str) -> SmallVec<[GroupIndex; 4]> {
+        if self.confined_count == 0 {
+            return SmallVec::new();
+        }
+        self.iter().filter(|(_, group)| !group.reads(partition)).map(|(index, _)| index).collect()
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<GroupIndex> {
@@ -49,6 +59,7 @@ impl Groups {
     /// Adds a group under a free index.
     pub(crate) fn add(&mut self, group: Group) -> GroupIndex {
         self.count += 1;
+        self.confined_count += u32::from(group.is_confined);
         let index = match self.cells.iter().position(Option::is_none) {
             Some(index) => index,
             None => {
@@ -61,8 +72,9 @@ impl Groups {
     }
 
     pub(crate) fn remove(&mut self, index: GroupIndex) {
-        if self.cells[usize::from(index.0)].take().is_some() {
+        if let Some(group) = self.cells[usize::from(index.0)].take() {
             self.count -= 1;
+            self.confined_count -= u32::from(group.is_confined);
             self.waiting.retain(|waiting| *waiting != index);
         }
     }

@@ -91,7 +91,7 @@ impl Shard {
         }
     }
 
-    fn order(&self, index: QueueIndex, op: u64, order: &Order, members: &[ShardIndex], out: &mut impl Outbox) {
+    pub(crate) fn order(&self, index: QueueIndex, op: u64, order: &Order, members: &[ShardIndex], out: &mut impl Outbox) {
         let queue = self.queues.get(index);
         for member in members {
             let name = queue.full_name();
@@ -244,8 +244,9 @@ impl Shard {
         askers: Vec<ShardIndex>,
         out: &mut impl Outbox,
     ) {
+        let end = self.end_seq();
         let queue = self.queues.get_mut(index);
-        let group = queue.add_group(Arc::clone(&name), now);
+        let group = queue.add_group(Arc::clone(&name), end, now);
         queue.groups.get_mut(group).set_spreading(true);
         let kind = OpKind::AddGroup { group: Arc::clone(&name), waiting, askers };
         self.begin_op(now, index, kind, Order::AddGroup(name), out);
@@ -306,10 +307,11 @@ impl Shard {
 
     /// Pops stay parked on a member through a delete: their groups are known from now on.
     fn note_parked_groups(&mut self, now: Time, index: QueueIndex, names: &[Arc<str>]) {
+        let end = self.end_seq();
         let queue = self.queues.get_mut(index);
         for name in names {
             if queue.groups.find(name).is_none() {
-                queue.add_group(Arc::clone(name), now);
+                queue.add_group(Arc::clone(name), end, now);
             }
         }
     }

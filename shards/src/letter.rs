@@ -224,6 +224,8 @@ pub enum Order {
     Thaw,
     /// Forget these groups and go on.
     ForgetGroups(Vec<Arc<str>>),
+    /// Forget this private group: its subscriber left.
+    DropGroup(Arc<str>),
     /// Forget the queue: nobody used it.
     Collect,
     /// How old is the oldest message?

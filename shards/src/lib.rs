@@ -20,6 +20,7 @@ mod claim;
 mod command;
 mod cursor;
 mod deadlines;
+mod depart;
 mod due;
 mod forget;
 mod group;
@@ -58,7 +59,7 @@ pub use command::{
 };
 pub use letter::Letter;
 pub use limits::*;
-pub use name::{DEFAULT_PARTITION, QUEUE_MODE, QueueName, Tenant};
+pub use name::{DEFAULT_PARTITION, PrivateGroup, QUEUE_MODE, QueueName, Tenant};
 pub use options::{Options, Policy, WindowBuffer};
 pub use outbox::{Answer, Delivery, DepthReport, GroupDepth, Outbox, PartitionDepth, QueueReport, Receipt, Ticket};
 pub use payload::Payload;

@@ -20,6 +20,9 @@ pub const SHARDS_MAX: usize = 256;
 /// How long after a pop was answered a partition counts as listened to.
 pub const LISTENING_SPAN: Span = Span::from_secs(5);
 
+/// How long after its subscriber left a private group is forgotten.
+pub const DEPARTURE_SPAN: Span = Span::from_secs(30);
+
 /// Bytes charged to the node for a message beside its payload.
 pub const MESSAGE_OVERHEAD_BYTES: u64 = 64;
 /// Bytes charged to the node for a queue beside its messages.

@@ -85,6 +85,7 @@ impl Shard {
 
     /// Takes up what the home says: this part serves from now on.
     fn agree(&mut self, index: QueueIndex, generation: u64, agreement: Agreement, now: Time, out: &mut impl Outbox) {
+        let end = self.end_seq();
         let queue = self.queues.get_mut(index);
         queue.exists = true;
         queue.generation = generation;
@@ -96,7 +97,7 @@ impl Shard {
             queue.counters.open_partition(u64::MAX);
         }
         for (name, bid, is_spreading) in &agreement.groups {
-            let group = queue.groups.find(name).unwrap_or_else(|| queue.add_group(Arc::clone(name), now));
+            let group = queue.groups.find(name).unwrap_or_else(|| queue.add_group(Arc::clone(name), end, now));
             queue.groups.get_mut(group).set_bid(*bid);
             queue.groups.get_mut(group).set_spreading(*is_spreading);
             queue.groups.note_waiting(group);
@@ -157,6 +158,12 @@ impl Shard {
                 }
                 // Pops that a delete left parked here keep the queue that was made anew.
                 Order::Freeze => Report::Frozen(found.map(|index| self.idleness(index)).unwrap_or_default()),
+                Order::DropGroup(group) => {
+                    if let Some(index) = found {
+                        self.drop_group(now, index, &group);
+                    }
+                    Report::Done
+                }
                 Order::OldestHead => Report::Head(None),
                 Order::Evict { .. } => Report::Evicted((0, 0), None),
                 _ => Report::Done,
@@ -178,6 +185,7 @@ impl Shard {
                 self.forget_named_groups(index, &groups);
                 self.thaw(now, index, out);
             }
+            Order::DropGroup(group) => self.drop_group(now, index, &group),
             Order::OldestHead => return Report::Head(self.oldest_at(index)),
             Order::Evict { room, until } => {
                 let made = self.evict_until(now, index, room, until);
@@ -194,8 +202,9 @@ impl Shard {
     }
 
     fn know_group(&mut self, index: QueueIndex, group: Arc<str>, now: Time) {
+        let end = self.end_seq();
         let queue = self.queues.get_mut(index);
-        let group = queue.groups.find(&group).unwrap_or_else(|| queue.add_group(group, now));
+        let group = queue.groups.find(&group).unwrap_or_else(|| queue.add_group(group, end, now));
         // Its pops wait here, too, until the home says that every part knows it.
         queue.groups.get_mut(group).set_spreading(true);
     }

@@ -77,7 +77,7 @@ pub struct QueueReport {
     pub bytes: u64,
     /// Partitions here.
     pub partitions: u64,
-    /// Groups known.
+    /// Groups known, private ones left out.
     pub groups: u64,
     /// Dropped here for bounds, ttl, retry.
     pub drops: [u64; 3],

@@ -13,7 +13,7 @@ use crate::ledger::{Freed, WaiterRefused};
 use crate::letter::{Deferred, Wanted};
 use crate::limits::{ANSWER_PAYLOAD_BYTES_MAX, GROUPS_MAX, PARTITIONS_MAX, QUEUE_OVERHEAD_BYTES};
 use crate::link::Link;
-use crate::name::{QueueName, Tenant};
+use crate::name::{PrivateGroup, QueueName, Tenant};
 use crate::outbox::{Delivery, Outbox, Receipt, ReceiptMessage, ReceiptRun, Ticket};
 use crate::queue::{GroupIndex, QueueIndex, RingIndex, Taking};
 use crate::shard::Shard;
@@ -119,7 +119,7 @@ impl Shard {
         if is_new_ring && partitions >= PARTITIONS_MAX as u64 {
             return Err(Refusal::TooManyPartitions);
         }
-        let must_wait = request.wait_until.is_some_and(|until| until > now) && self.must_wait(index, group, request.partition);
+        let must_wait = request.wait_until.is_some_and(|until| until > now) && self.must_wait(index, group, request);
         if must_wait {
             // Checked before a group or partition is made for it; charged when it parks. One that asks other cores first makes a
             // group only where there are messages for it.
@@ -130,8 +130,8 @@ impl Shard {
         let group = match group {
             Some(group) if !queue.groups.get(group).is_spreading() => group,
             None if matches!(queue.link, Link::Alone) => {
-                let name = self.queues.names.group(request.group);
-                self.queues.get_mut(index).add_group(name, now)
+                let (name, end) = (self.queues.names.group(request.group), self.end_seq());
+                self.queues.get_mut(index).add_group(name, end, now)
             }
             _ => {
                 self.spread_group(now, index, request, out);
@@ -196,8 +196,11 @@ impl Shard {
 
     /// Whether a waiting pop finds nothing that it may take at once: nothing there, or an older pop or a window holds it. Where other
     /// cores may have something for it, they are asked.
-    fn must_wait(&self, index: QueueIndex, group: Option<GroupIndex>, partition: Option<&str>) -> bool {
-        let queue = self.queues.get(index);
+    fn must_wait(&self, index: QueueIndex, group: Option<GroupIndex>, request: PopRequest<'_>) -> bool {
+        let (queue, partition) = (self.queues.get(index), request.partition);
+        if group.is_none() && PrivateGroup::of(request.group).is_some() {
+            return true; // It will begin behind everything.
+        }
         if partition.is_none() && queue.link.directory().is_some() {
             let is_behind = group.is_some_and(|group| !queue.groups.get(group).any.is_empty());
             return is_behind || queue.options.is_windowed() || queue.counters.totals().0 == 0;

@@ -124,9 +124,15 @@ impl Queue {
         QueueName { tenant: self.tenant, name: Arc::clone(&self.name) }
     }
 
-    /// Registers a group at the oldest message held. The caller has checked that there is room for it.
-    pub(crate) fn add_group(&mut self, name: Arc<str>, now: Time) -> GroupIndex {
-        self.groups.add(Group::new(name, self.appended - self.held, now))
+    /// Registers a group at the oldest message held, a private one behind everything: `end` is above every seq there is and not above
+    /// any to come. The caller has checked that there is room for it.
+    pub(crate) fn add_group(&mut self, name: Arc<str>, end: u64, now: Time) -> GroupIndex {
+        let index = self.groups.add(Group::new(name, self.appended - self.held, now));
+        if self.groups.get(index).is_private {
+            let passed: u64 = self.rings.iter_mut().map(|(_, ring)| ring.pass_all(index, end)).sum();
+            self.groups.get_mut(index).seen += passed;
+        }
+        index
     }
 
     /// What a group has not been given here, and what waits to be given again.
@@ -155,6 +161,10 @@ impl Queue {
         self.appended += count;
         self.held += count;
         self.bytes += ring_mut.bytes - bytes_before;
+        let end = ring_mut.slots().next_back().map_or(0, |last| last.seq + 1);
+        for bystander in self.groups.bystanders(&ring_mut.partition) {
+            self.groups.get_mut(bystander).seen += ring_mut.pass_all(bystander, end);
+        }
         if was_empty && let (Some(heads), Some(first)) = (&mut self.heads, ring_mut.first()) {
             heads.push(Reverse((first.seq, ring)));
         }

@@ -3,6 +3,9 @@
 //! Invariants: slots are in order of seq; the first slot holds a message; a slot without payload is a message that every group has
 //! settled, or that was withdrawn, waiting for those before it, and such are never many more than the others; `held` and `bytes` are what
 //! the slots hold; a group without a cursor stands at the beginning.
+//!
+//! What a private group passed unread counts as settled by it, but is never freed for that: a message that nobody was given stays for
+//! the first group that begins at the oldest.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -94,7 +97,7 @@ impl Ring {
         &mut self.slots[index]
     }
 
-    pub(crate) fn slots(&self) -> impl Iterator<Item = &Slot> {
+    pub(crate) fn slots(&self) -> impl DoubleEndedIterator<Item = &Slot> {
         self.slots.iter()
     }
 
@@ -151,6 +154,19 @@ impl Ring {
             }
         };
         &mut self.cursors[index]
+    }
+
+    /// Moves the group's cursor past everything, to `end`; what it passes it is done with: messages passed.
+    pub(crate) fn pass_all(&mut self, group: GroupIndex, end: u64) -> u64 {
+        let appended = self.appended;
+        let cursor = self.cursor_mut(group);
+        let (next, passed) = (cursor.next, appended - cursor.seen);
+        (cursor.next, cursor.began_at) = (end, end);
+        cursor.seen = appended;
+        for slot in self.slots.iter_mut().rev().take_while(|slot| slot.seq >= next).filter(|slot| slot.payload.is_some()) {
+            slot.settled_count += 1;
+        }
+        passed
     }
 
     /// Messages the group has not been given, and those that wait to be given again.
@@ -233,14 +249,15 @@ impl Ring {
     /// Takes a group out, of which `group_count` are left: what only it had held up is freed.
     pub(crate) fn forget_group(&mut self, group: GroupIndex, group_count: u32) -> Freed {
         let cursor = self.cursors.iter().position(|cursor| cursor.group == group).map(|index| self.cursors.swap_remove(index));
-        if let Some(cursor) = cursor {
-            for slot in self.slots.iter_mut().filter(|slot| slot.payload.is_some() && cursor.is_settled(slot.seq)) {
+        let mut done: Vec<u64> = Vec::new();
+        for slot in self.slots.iter_mut().filter(|slot| slot.payload.is_some()) {
+            if cursor.as_ref().is_some_and(|cursor| cursor.is_settled(slot.seq)) {
                 slot.settled_count -= 1;
+            } else if slot.settled_count >= group_count {
+                done.push(slot.seq);
             }
         }
         let mut freed = Freed::default();
-        let is_done = |slot: &Slot| slot.payload.is_some() && group_count > 0 && slot.settled_count >= group_count;
-        let mut done: Vec<u64> = self.slots.iter().filter(|slot| is_done(slot)).map(|slot| slot.seq).collect();
         while let Some(seq) = done.pop() {
             // Freeing one may move others.
             if let Some(index) = self.find_held(seq) {
@@ -267,7 +284,7 @@ impl Ring {
     /// Whether no group was given the message, or what was given came back unread.
     pub(crate) fn is_untaken(&self, seq: u64) -> bool {
         let came_back = |delivered: &Delivered| delivered.state == DeliveryState::Returned && delivered.attempts == 0;
-        self.cursors.iter().all(|cursor| cursor.next <= seq || cursor.unsettled(seq).is_some_and(came_back))
+        self.cursors.iter().all(|cursor| cursor.next <= seq || seq < cursor.began_at || cursor.unsettled(seq).is_some_and(came_back))
     }
 
     /// Whether any pop is parked on this partition by name.

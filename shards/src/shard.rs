@@ -13,6 +13,7 @@ use crate::calls::{CallTerms, Calls};
 use crate::claim::Claim;
 use crate::command::{Command, OwnedCommand, Refusal};
 use crate::deadlines::{Deadlines, Kind, Owner};
+use crate::depart::Departures;
 use crate::home::Op;
 use crate::ledger::Ledger;
 use crate::letter::{Deferred, Letter, Wanted};
@@ -93,6 +94,7 @@ pub struct Shard {
     pub(crate) waiting_pushes: BTreeMap<Ticket, WaitingPush>,
     /// Commands that wait for other cores; one whose client hung up is taken out.
     pub(crate) deferred: BTreeSet<Ticket>,
+    pub(crate) departures: Departures,
 }
 
 impl Shard {
@@ -113,6 +115,7 @@ impl Shard {
             conversations_begun: 0,
             waiting_pushes: BTreeMap::new(),
             deferred: BTreeSet::new(),
+            departures: Departures::default(),
             config,
         }
     }
@@ -137,6 +140,7 @@ impl Shard {
             Command::Reply { tenant, items } => self.reply(now, ticket, tenant, items, out),
             Command::Pop { .. } => self.pop(now, ticket, command, out),
             Command::Ack { .. } => self.ack(now, ticket, command, out),
+            Command::Leave { tenant, queue, group } => self.leave(now, tenant, queue, group),
             Command::Configure { .. } => self.configure(now, ticket, command, out),
             Command::Reset { .. } => self.reset(now, ticket, command, out),
             Command::Delete { .. } => self.delete(now, ticket, command, out),
@@ -169,12 +173,12 @@ impl Shard {
     /// When [`Shard::expire`] has something to do next.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
-        self.deadlines.next()
+        self.deadlines.next().into_iter().chain(self.departures.next_at()).min()
     }
 
     /// Lets everything due by `now` happen: first what drops messages or brings them back, so that what comes back together is given
     /// together and nothing expired is delivered; then calls that end, and take back what nobody took; then pops that end; then
-    /// collection.
+    /// private groups whose subscriber left; then collection.
     pub fn expire(&mut self, now: Time, out: &mut impl Outbox) {
         let mut touched: SmallVec<[QueueIndex; 4]> = SmallVec::new();
         while let Some(Owner::Ring(queue, ring)) = self.deadlines.pop_due(Kind::Ring, now) {
@@ -190,6 +194,9 @@ impl Shard {
         }
         while let Some(Owner::Waiter(waiter)) = self.deadlines.pop_due(Kind::Waiter, now) {
             self.waiter_due(now, waiter, out);
+        }
+        while let Some(departure) = self.departures.pop_due(now) {
+            self.forget_departed(now, departure, out);
         }
         while let Some(Owner::Queue(queue)) = self.deadlines.pop_due(Kind::Queue, now) {
             self.queue_due(now, queue, out);
@@ -212,6 +219,11 @@ impl Shard {
             calls: self.calls.len() as u64,
             deadlines: self.deadlines.len() as u64,
         }
+    }
+
+    /// A seq above every one that this shard gave, and not above any that it will give.
+    pub(crate) fn end_seq(&self) -> u64 {
+        crate::seq::nth(self.seqs_given + 1, ShardIndex(0), self.config.shard_count, false)
     }
 
     /// Whether this shard is the home of a queue.

@@ -51,20 +51,20 @@ fn report(queue: &Queue) -> QueueReport {
         depth: queue.held,
         bytes: queue.bytes,
         partitions: queue.rings.count() as u64,
-        groups: u64::from(queue.groups.count()),
+        groups: queue.groups.iter().filter(|(_, group)| !group.is_private).count() as u64,
         drops: queue.drops.as_deref().copied().unwrap_or_default(),
         options: *queue.options,
     }
 }
 
 /// What is pending in a ring for the asked group; asked for none, for the worst named group, for queue mode where there is no named
-/// one; for a group never seen, and where nobody popped yet, everything held.
+/// one; for a group never seen, and where nobody popped yet, everything held. A private group counts only when it is asked for.
 fn pending(queue: &Queue, ring: &Ring, asked: Option<Option<GroupIndex>>) -> u64 {
     match asked {
         Some(Some(group)) => ring.pending(group),
         Some(None) => ring.held,
         None => {
-            let named = queue.groups.iter().filter(|(_, group)| *group.name != *QUEUE_MODE).map(|(index, _)| index);
+            let named = queue.groups.iter().filter(|(_, group)| *group.name != *QUEUE_MODE && !group.is_private).map(|(index, _)| index);
             let worst = named.map(|group| ring.pending(group)).max();
             let queue_mode = || queue.groups.find(QUEUE_MODE).map(|group| ring.pending(group));
             worst.or_else(queue_mode).unwrap_or(ring.held)

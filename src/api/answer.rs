@@ -47,6 +47,25 @@ pub fn pop_message(out: &mut Vec<u8>, incarnation: &Incarnation, delivery: &Deli
     out.push(b'}');
 }
 
+/// One message as a server-sent event: the object that a pop has, on one line.
+pub fn event(out: &mut Vec<u8>, incarnation: &Incarnation, delivery: &Delivery<'_>) {
+    out.extend_from_slice(b"id: ");
+    id::append_text(out, incarnation, delivery.partition, delivery.seq, delivery.delivery);
+    out.extend_from_slice(b"\nevent: message\ndata: ");
+    let object_at = out.len();
+    pop_message(out, incarnation, delivery);
+    // Inside of a JSON string there are none.
+    for byte in out[object_at..].iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
+        *byte = b' ';
+    }
+    out.extend_from_slice(b"\n\n");
+}
+
+/// A comment, by which a quiet stream is known to be alive.
+pub fn event_comment(out: &mut Vec<u8>) {
+    out.extend_from_slice(b": keep-alive\n\n");
+}
+
 /// The end of a pop's answer.
 pub fn pop_end(out: &mut Vec<u8>) {
     out.extend_from_slice(b"]}");

@@ -17,6 +17,7 @@ use super::query::{PopRequest, TIMEOUT_MS_DEFAULT, TIMEOUT_MS_MAX};
 use super::request::{
     Ack, array, object, optional_name, read_group, read_id, required_name, required_queue, set_once, skip, string, wrong_type,
 };
+use super::subscriber;
 
 /// A call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -178,6 +179,7 @@ impl<'a> Next<'a> {
         if inbox::is_inbox(&queue) {
             return Err(Fault::NameReserved("queue"));
         }
+        self.group.iter().flatten().try_for_each(|group| subscriber::check_group(group, "next.group"))?;
         let is_on = |switch: Option<Option<bool>>| switch.flatten().unwrap_or(false);
         let timeout_ms = self.timeout_ms.flatten().unwrap_or(TIMEOUT_MS_DEFAULT);
         Ok(PopRequest {

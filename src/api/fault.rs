@@ -35,6 +35,8 @@ pub enum Fault {
     NameControl(&'static str),
     /// The name of a reply inbox where a queue's must be.
     NameReserved(&'static str),
+    /// The name of a subscriber's private group where a group that anybody may name must be.
+    GroupReserved(&'static str),
     /// Text that is no Unicode: invalid UTF-8, or half a surrogate pair.
     NotUnicode(&'static str),
     /// A key that the closed list of options does not have.
@@ -69,6 +71,7 @@ impl fmt::Display for Fault {
             Self::NameTooLong(field) => write!(f, "{field} is longer than {NAME_BYTES_MAX} bytes of UTF-8"),
             Self::NameControl(field) => write!(f, "{field} must not contain control characters"),
             Self::NameReserved(field) => write!(f, "{field} is the name of a reply inbox, which can only be pushed to"),
+            Self::GroupReserved(field) => write!(f, "{field} is the name of a subscriber's private group"),
             Self::NotUnicode(field) => write!(f, "{field} is not valid Unicode text"),
             Self::UnknownOption { within, key } => {
                 write!(f, "{within} has no key \"{key}\"; the options are {OPTION_NAMES}, and windowBuffer's keys are ms and count")

@@ -59,12 +59,28 @@ impl MessageId<'_> {
 
 /// Appends an id as the inside of a JSON string: the partition is escaped. Returns where in `out` the escaped partition stands.
 pub fn append(out: &mut Vec<u8>, incarnation: &Incarnation, partition: &str, seq: u64, delivery: u32) -> std::ops::Range<usize> {
-    out.extend_from_slice(b"e:");
-    out.extend_from_slice(&incarnation.hex);
-    out.push(b':');
+    append_incarnation(out, incarnation);
     let start = out.len();
     append_escaped(out, partition);
     let end = out.len();
+    append_numbers(out, seq, delivery);
+    start..end
+}
+
+/// Appends an id as plain text.
+pub(super) fn append_text(out: &mut Vec<u8>, incarnation: &Incarnation, partition: &str, seq: u64, delivery: u32) {
+    append_incarnation(out, incarnation);
+    out.extend_from_slice(partition.as_bytes());
+    append_numbers(out, seq, delivery);
+}
+
+fn append_incarnation(out: &mut Vec<u8>, incarnation: &Incarnation) {
+    out.extend_from_slice(b"e:");
+    out.extend_from_slice(&incarnation.hex);
+    out.push(b':');
+}
+
+fn append_numbers(out: &mut Vec<u8>, seq: u64, delivery: u32) {
     out.push(b':');
     let mut digits = itoa::Buffer::new();
     out.extend_from_slice(digits.format(seq).as_bytes());
@@ -72,7 +88,6 @@ pub fn append(out: &mut Vec<u8>, incarnation: &Incarnation, partition: &str, seq
         out.push(b'.');
         out.extend_from_slice(digits.format(delivery).as_bytes());
     }
-    start..end
 }
 
 /// Reads an id; None: it is none of ours, whichever node's.

@@ -26,6 +26,7 @@ pub mod query;
 pub mod request;
 pub mod route;
 pub mod status;
+pub mod subscriber;
 mod timestamp;
 
 pub use error::Failure;

@@ -10,6 +10,7 @@ use mayfly_shards::{BATCH_MAX, QUEUE_MODE, Span};
 use super::fault::Fault;
 use super::inbox;
 use super::name;
+use super::subscriber;
 
 /// Longest wait of a pop.
 pub const TIMEOUT_MS_MAX: u32 = 300_000;
@@ -72,6 +73,47 @@ pub struct DepthRequest<'a> {
     pub is_node_only: bool,
 }
 
+/// A subscription.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubscribeRequest<'a> {
+    /// Valid name.
+    pub queue: Cow<'a, str>,
+    /// Valid name; None: any.
+    pub partition: Option<Cow<'a, str>>,
+    /// Valid name; None: a private one.
+    pub group: Option<Cow<'a, str>>,
+}
+
+/// Reads a subscription. A token in `access_token` is read with the identity.
+///
+/// # Errors
+/// A name is missing or invalid.
+pub fn subscribe(query: &[u8]) -> Result<SubscribeRequest<'_>, Fault> {
+    let (mut queue, mut partition, mut group) = (None, None, None);
+    for pair in pairs(query) {
+        match &*pair.key() {
+            b"queue" => queue = Some(pair),
+            b"partition" => partition = Some(pair),
+            b"group" => group = Some(pair),
+            _ => {}
+        }
+    }
+    Ok(SubscribeRequest { queue: popped_queue(queue)?, partition: optional_name(partition, "partition")?, group: popped_group(group)? })
+}
+
+/// A name that messages can be taken from.
+fn popped_queue(pair: Option<Pair<'_>>) -> Result<Cow<'_, str>, Fault> {
+    let queue = required_name(pair, "queue")?;
+    if inbox::is_inbox(&queue) { Err(Fault::NameReserved("queue")) } else { Ok(queue) }
+}
+
+/// A group that a client may name.
+fn popped_group(pair: Option<Pair<'_>>) -> Result<Option<Cow<'_, str>>, Fault> {
+    let group = optional_name(pair, "group")?;
+    group.iter().try_for_each(|group| subscriber::check_group(group, "group"))?;
+    Ok(group)
+}
+
 /// Reads a pop.
 ///
 /// # Errors
@@ -93,14 +135,10 @@ pub fn pop(query: &[u8]) -> Result<PopRequest<'_>, Fault> {
             _ => {}
         }
     }
-    let queue = required_name(queue, "queue")?;
-    if inbox::is_inbox(&queue) {
-        return Err(Fault::NameReserved("queue"));
-    }
     Ok(PopRequest {
-        queue,
+        queue: popped_queue(queue)?,
         partition: optional_name(partition, "partition")?,
-        group: optional_name(group, "group")?.unwrap_or(Cow::Borrowed(QUEUE_MODE)),
+        group: popped_group(group)?.unwrap_or(Cow::Borrowed(QUEUE_MODE)),
         batch,
         wait: (is_waiting && timeout_ms > 0).then(|| Span::from_millis(u64::from(timeout_ms))),
         auto_ack: auto_ack || commit_on_delivery,

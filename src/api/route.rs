@@ -14,6 +14,8 @@ pub enum Route {
     Push,
     /// Take messages.
     Pop,
+    /// Take messages as a stream of events.
+    Subscribe,
     /// Settle deliveries.
     Ack,
     /// Push a request and wait for its answer.
@@ -99,12 +101,13 @@ pub enum Missed {
 }
 
 /// Every route, those of the hot path first.
-pub static ENDPOINTS: [Endpoint; 16] = [
+pub static ENDPOINTS: [Endpoint; 17] = [
     endpoint(Method::Post, exact("/api/v1/ephemeral/push"), Access::WriteOnly, Route::Push),
     endpoint(Method::Get, exact("/api/v1/ephemeral/pop"), Access::ReadWrite, Route::Pop),
     endpoint(Method::Post, exact("/api/v1/ephemeral/ack"), Access::ReadWrite, Route::Ack),
     endpoint(Method::Post, exact("/api/v1/ephemeral/call"), Access::ReadWrite, Route::Call),
     endpoint(Method::Post, exact("/api/v1/ephemeral/reply"), Access::ReadWrite, Route::Reply),
+    endpoint(Method::Get, exact("/api/v1/ephemeral/subscribe"), Access::ReadWrite, Route::Subscribe),
     endpoint(Method::Post, exact("/api/v1/ephemeral/configure"), Access::ReadWrite, Route::Configure),
     endpoint(Method::Post, exact("/api/v1/ephemeral/reset"), Access::ReadWrite, Route::Reset),
     endpoint(Method::Delete, with_queue("/api/v1/ephemeral/queue/", ""), Access::ReadWrite, Route::Delete),
@@ -155,10 +158,11 @@ fn allowed_methods(path: &[u8]) -> String {
 }
 
 impl Endpoint {
-    /// HEAD stands for GET wherever asking changes nothing: a pop would take a message.
+    /// HEAD stands for GET wherever asking changes nothing: a pop or a subscription would take messages.
     #[inline]
     fn admits(&self, method: Method) -> bool {
-        self.method == method || (method == Method::Head && self.method == Method::Get && self.route != Route::Pop)
+        self.method == method
+            || (method == Method::Head && self.method == Method::Get && !matches!(self.route, Route::Pop | Route::Subscribe))
     }
 }
 

@@ -48,6 +48,8 @@ pub(super) struct Core {
     pub(super) budget: Arc<NodeBudget>,
     pub(super) gauges: Arc<Gauges>,
     pub(super) tickets_given: u32,
+    /// Private groups of subscribers.
+    pub(super) groups_minted: u64,
     /// Commands sent to other cores.
     pub(super) hops: u64,
     /// Kept for its memory.
@@ -93,6 +95,7 @@ impl Core {
             budget,
             gauges,
             tickets_given: 0,
+            groups_minted: 0,
             hops: 0,
             payloads: Vec::new(),
             clock,
@@ -154,6 +157,9 @@ impl Core {
                         session.is_choked = false;
                         self.desk.answered.push(id);
                     }
+                }
+                if self.note_read(connections, id) {
+                    self.settle(connections);
                 }
             }
             Event::Closed { id, sent } => self.closed(connections, id, sent),
@@ -268,7 +274,8 @@ impl Core {
         let Some(session) = self.desk.sessions.get(id) else { return };
         session.is_finished = true;
         // What is behind answers that the client has not read yet is carried out when it has.
-        let is_carried_out = session.is_choked || session.pending.as_ref().is_some_and(|pending| pending.asked.parked_on().is_none());
+        let is_carried_out = session.subscription.is_none()
+            && (session.is_choked || session.pending.as_ref().is_some_and(|pending| pending.asked.parked_on().is_none()));
         if !session.is_closing && !is_carried_out {
             self.cancel_parked(connections, id);
             self.close(connections, id);
@@ -297,6 +304,7 @@ impl Core {
         self.let_go(id);
         if let Some(mut session) = self.desk.sessions.close(id) {
             self.desk.returns.extend(session.take_unsent(sent));
+            self.desk.left.extend(session.subscription.map(|subscription| *subscription));
             if let Some(pending) = session.pending {
                 self.desk.adopt(pending);
             }
@@ -380,6 +388,16 @@ impl Core {
         }
     }
 
+    /// A client whose events are written has to read them.
+    pub(super) fn expect_read(&mut self, id: ConnectionId) {
+        self.expect_within(id, self.http.idle_timeout);
+    }
+
+    /// A client has nothing to do but wait.
+    pub(super) fn expect_nothing(&mut self, id: ConnectionId) {
+        self.deadlines.clear(id.slot());
+    }
+
     fn expect_within(&mut self, id: ConnectionId, timeout: Option<Duration>) {
         let due_at = timeout.map_or(NEVER, |timeout| self.now.0 + timeout.as_nanos() as u64);
         self.deadlines.set(id.slot(), due_at);
@@ -407,6 +425,9 @@ impl Core {
         self.desk.is_draining = true;
         driver.stop_accepting();
         for id in self.desk.sessions.ids() {
+            if self.end_subscription(driver.connections(), id) {
+                continue;
+            }
             match self.cancel_parked(driver.connections(), id) {
                 // Its replies are done: that must be told.
                 Some(Pending { delivery, asked: Asked::Next { results, .. }, .. }) => {
@@ -434,6 +455,6 @@ impl Core {
     }
 }
 
-fn unsent_bytes(connections: &Connections, id: ConnectionId) -> usize {
+pub(super) fn unsent_bytes(connections: &Connections, id: ConnectionId) -> usize {
     connections.offsets(id).map_or(0, Output::unsent_bytes)
 }

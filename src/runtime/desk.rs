@@ -5,7 +5,7 @@
 
 use std::time::SystemTime;
 
-use mayfly_net::http::{self, Connection, DateText, OpenAnswer, Status};
+use mayfly_net::http::{self, Connection, DateText, OpenAnswer, OpenPiece, Status};
 use mayfly_net::mesh::Mesh;
 use mayfly_net::ring::{ConnectionId, Connections};
 use mayfly_shards::{Answer, Delivery, Letter, Outbox, Receipt, ShardIndex, Ticket, Undelivered};
@@ -13,7 +13,8 @@ use smallvec::SmallVec;
 
 use super::frame::Frame;
 use super::replying::Replying;
-use super::session::{Asked, Pending, Returned, Session, Sessions, core_of};
+use super::session::{Asked, Pending, Returned, Session, Sessions, core_of, wants_events};
+use super::subscribing::Subscription;
 use crate::api::id::Incarnation;
 use crate::api::{Failure, answer, call};
 
@@ -34,6 +35,10 @@ pub(super) struct Desk {
     pub(super) returns: Vec<Returned>,
     /// Replies whose last answer came, and that go on.
     pub(super) replied: Vec<Ticket>,
+    /// Subscriptions whose pop was answered.
+    pub(super) streamed: Vec<ConnectionId>,
+    /// Subscriptions that ended.
+    pub(super) left: Vec<Subscription>,
     /// Replies under way whose client is gone.
     orphans: Vec<(Ticket, Box<Replying>)>,
     /// No request is kept waiting any more: every answer closes its connection.
@@ -43,9 +48,17 @@ pub(super) struct Desk {
 
 /// A pop's answer that is being written.
 enum OpenDelivery {
-    Here { id: ConnectionId, delivery: http::Delivery, begins_at: u64, answer: OpenAnswer, out: Vec<u8> },
+    Here { id: ConnectionId, delivery: http::Delivery, begins_at: u64, form: Form, out: Vec<u8> },
     There { ticket: Ticket, body: Vec<u8>, messages_at: usize },
     Nobody,
+}
+
+/// What a pop's messages are written into.
+enum Form {
+    /// An answer, with the results of a reply before them or not.
+    Answer { open: OpenAnswer, has_results: bool },
+    /// A piece of a subscription's stream, which begins with this place of the output.
+    Events { open: OpenPiece, messages_at: usize, is_first: bool },
 }
 
 impl Desk {
@@ -61,6 +74,8 @@ impl Desk {
             answered: Vec::new(),
             returns: Vec::new(),
             replied: Vec::new(),
+            streamed: Vec::new(),
+            left: Vec::new(),
             orphans: Vec::new(),
             is_draining: false,
             open: None,
@@ -164,6 +179,7 @@ impl Clerk<'_> {
                     call::next_refused(out, refusal);
                 });
             }
+            (Asked::Events { .. }, Some(Answer::Refused(refusal))) => self.end_stream(id, &refusal.into()),
             (Asked::Call { .. }, Some(Answer::NoReply)) => self.fail(id, delivery, &Failure::NoReply),
             (Asked::InboxPush { count }, Some(Answer::Replied(refused))) => match refused.first() {
                 Some((_, refusal)) => self.fail(id, delivery, &(*refusal).into()),
@@ -197,9 +213,10 @@ impl Clerk<'_> {
 
     /// A pop's answer came from another core.
     pub(super) fn deliver_here(&mut self, ticket: Ticket, body: &[u8], messages_at: usize, receipts: SmallVec<[Receipt; 1]>) {
-        let is_next = self.open_here(ticket);
-        if let Some(OpenDelivery::Here { out, .. }) = &mut self.desk.open {
-            out.extend_from_slice(if is_next { &body[messages_at..] } else { body });
+        self.open_here(ticket);
+        if let Some(OpenDelivery::Here { out, form, .. }) = &mut self.desk.open {
+            let has_results = matches!(form, Form::Answer { has_results: true, .. });
+            out.extend_from_slice(if has_results { &body[messages_at..] } else { body });
         }
         self.close_delivery(receipts);
     }
@@ -228,30 +245,45 @@ impl Clerk<'_> {
         });
     }
 
-    /// Opens an answer to a pop. Whether it is the pop of a reply: then the results are written, up to the first message.
-    fn open_here(&mut self, ticket: Ticket) -> bool {
+    /// Opens an answer to a pop. Of a reply's pop the results are written, up to the first message.
+    fn open_here(&mut self, ticket: Ticket) {
         self.desk.open = Some(OpenDelivery::Nobody);
-        let Some(session) = self.desk.sessions.waiting_for(ticket) else { return false };
-        let (Some(id), Some(pending)) = (session.id, &mut session.pending) else { return false };
+        let Some(session) = self.desk.sessions.waiting_for(ticket) else { return };
+        let (Some(id), Some(pending)) = (session.id, &mut session.pending) else { return };
         let delivery = pending.delivery;
+        if let Some(subscription) = &mut session.subscription {
+            let Some(output) = self.connections.output(id) else { return };
+            let before = output.appended();
+            let mut out = std::mem::take(output.buffer());
+            let (length_before, is_first) = (out.len(), !std::mem::replace(&mut subscription.is_begun, true));
+            if is_first {
+                subscription.stream.begin(&mut out, &self.desk.date);
+            }
+            let begins_at = before + (out.len() - length_before) as u64;
+            let open = subscription.stream.open(&mut out);
+            let form = Form::Events { open, messages_at: out.len(), is_first };
+            self.desk.open = Some(OpenDelivery::Here { id, delivery, begins_at, form, out });
+            return;
+        }
         let results = if let Asked::Next { results, .. } = &mut pending.asked { Some(std::mem::take(results)) } else { None };
         let delivery = self.closing_when_draining(delivery);
-        let Some(output) = self.connections.output(id) else { return false };
+        let Some(output) = self.connections.output(id) else { return };
         let begins_at = output.appended();
         let mut out = std::mem::take(output.buffer());
-        let answer = http::Answer::json(Status::Ok).open(&mut out, delivery, &self.desk.date);
+        let open = http::Answer::json(Status::Ok).open(&mut out, delivery, &self.desk.date);
         if let Some(results) = &results {
             out.extend_from_slice(results);
             out.extend_from_slice(call::MESSAGES);
         }
-        self.desk.open = Some(OpenDelivery::Here { id, delivery, begins_at, answer, out });
-        results.is_some()
+        let form = Form::Answer { open, has_results: results.is_some() };
+        self.desk.open = Some(OpenDelivery::Here { id, delivery, begins_at, form, out });
     }
 
     fn close_delivery(&mut self, receipts: SmallVec<[Receipt; 1]>) {
         match self.desk.open.take() {
-            Some(OpenDelivery::Here { id, delivery, begins_at, answer, mut out }) => {
-                answer.finish(&mut out);
+            Some(OpenDelivery::Here { id, delivery, begins_at, form, mut out }) => {
+                let is_stream = matches!(form, Form::Events { .. });
+                finish(form, &mut out);
                 let Some(output) = self.connections.output(id) else {
                     return self.desk.returns.extend(receipts.into_iter().map(unsent));
                 };
@@ -260,7 +292,7 @@ impl Clerk<'_> {
                 if let Some(session) = self.desk.sessions.get(id) {
                     session.keep_receipts(begins_at, ends_at, receipts);
                 }
-                self.conclude(id, delivery);
+                if is_stream { self.go_on_streaming(id) } else { self.conclude(id, delivery) }
             }
             Some(OpenDelivery::There { ticket, body, messages_at }) => {
                 self.mail(core_of(ticket), Frame::Delivered { ticket, body, messages_at, receipts });
@@ -271,8 +303,29 @@ impl Clerk<'_> {
         }
     }
 
+    /// A subscription's pop is answered: it goes on with the next.
+    fn go_on_streaming(&mut self, id: ConnectionId) {
+        if let Some(session) = self.desk.sessions.get(id) {
+            session.pending = None;
+            self.desk.streamed.push(id);
+        }
+    }
+
     pub(super) fn mail(&mut self, to: ShardIndex, frame: Frame) {
         self.desk.mesh.send(usize::from(to.0), frame);
+    }
+}
+
+/// Ends what a pop's messages were written into.
+fn finish(form: Form, out: &mut Vec<u8>) {
+    match form {
+        Form::Answer { open, .. } => open.finish(out),
+        Form::Events { open, messages_at, is_first } => {
+            if out.len() == messages_at && !is_first {
+                answer::event_comment(out);
+            }
+            open.finish(out);
+        }
     }
 }
 
@@ -319,27 +372,35 @@ impl Outbox for Clerk<'_> {
     fn begin_delivery(&mut self, ticket: Ticket, queue: &str) {
         if core_of(ticket) != self.desk.core {
             let mut body = Vec::new();
-            answer::pop_begin(&mut body, queue);
+            if !wants_events(ticket) {
+                answer::pop_begin(&mut body, queue);
+            }
             self.desk.open = Some(OpenDelivery::There { ticket, messages_at: body.len(), body });
             return;
         }
-        let is_next = self.open_here(ticket);
-        if let Some(OpenDelivery::Here { out, .. }) = &mut self.desk.open
-            && !is_next
-        {
+        self.open_here(ticket);
+        if let Some(OpenDelivery::Here { out, form: Form::Answer { has_results: false, .. }, .. }) = &mut self.desk.open {
             answer::pop_begin(out, queue);
         }
     }
 
     fn message(&mut self, delivery: Delivery<'_>) {
-        if let Some(OpenDelivery::Here { out, .. } | OpenDelivery::There { body: out, .. }) = &mut self.desk.open {
-            answer::pop_message(out, &self.desk.incarnation, &delivery);
+        let incarnation = &self.desk.incarnation;
+        match &mut self.desk.open {
+            Some(OpenDelivery::Here { out, form: Form::Events { .. }, .. }) => answer::event(out, incarnation, &delivery),
+            Some(OpenDelivery::There { ticket, body, .. }) if wants_events(*ticket) => answer::event(body, incarnation, &delivery),
+            Some(OpenDelivery::Here { out, .. } | OpenDelivery::There { body: out, .. }) => {
+                answer::pop_message(out, incarnation, &delivery)
+            }
+            Some(OpenDelivery::Nobody) | None => {}
         }
     }
 
     fn end_delivery(&mut self, receipts: SmallVec<[Receipt; 1]>) {
-        if let Some(OpenDelivery::Here { out, .. } | OpenDelivery::There { body: out, .. }) = &mut self.desk.open {
-            answer::pop_end(out);
+        match &mut self.desk.open {
+            Some(OpenDelivery::Here { out, form: Form::Answer { .. }, .. }) => answer::pop_end(out),
+            Some(OpenDelivery::There { ticket, body, .. }) if !wants_events(*ticket) => answer::pop_end(body),
+            _ => {}
         }
         self.close_delivery(receipts);
     }

@@ -54,6 +54,7 @@ impl Core {
             Route::Ack => self.ack(asking, request.body),
             Route::Call => self.call(asking, request.body),
             Route::Reply => self.reply(asking, request.body),
+            Route::Subscribe => self.subscribe(asking, http::EventStream::of(&request.head), params),
             Route::Configure => self.configure(asking, request.body),
             Route::Reset => self.reset(asking, request.body),
             Route::Delete => self.delete(asking, found.segment, params),
@@ -279,6 +280,7 @@ impl Core {
     pub(super) fn settle(&mut self, connections: &mut Connections) {
         loop {
             self.advance_replies(connections);
+            self.advance_subscriptions(connections);
             let Some(returned) = self.desk.returns.pop() else { break };
             let core = self.desk.core;
             match returned {

@@ -11,6 +11,7 @@ mod gather;
 mod intake;
 mod replying;
 mod session;
+mod subscribing;
 mod transit;
 
 use std::os::fd::OwnedFd;

@@ -12,21 +12,35 @@ use smallvec::SmallVec;
 
 use super::gather::Gather;
 use super::replying::Replying;
+use super::subscribing::Subscription;
 
 /// Bytes kept behind a request that waits; beyond, the connection is not read until it was answered.
 pub(super) const STASH_BYTES_MAX: usize = 64 << 10;
 
-const SLOT_BITS: u32 = 24;
+const SLOT_BITS: u32 = 23;
 const NUMBER_BITS: u32 = 32;
+/// Of a subscription's pop, whose messages any core writes as events.
+const EVENTS: u64 = 1 << (SLOT_BITS + NUMBER_BITS);
+const CORE_SHIFT: u32 = SLOT_BITS + NUMBER_BITS + 1;
 
 /// A request on this node: core, connection slot, and a number that no other request of the core has for a long time.
 pub(super) fn ticket(core: ShardIndex, slot: usize, number: u32) -> Ticket {
-    Ticket((u64::from(core.0) << (SLOT_BITS + NUMBER_BITS)) | ((slot as u64) << NUMBER_BITS) | u64::from(number))
+    Ticket((u64::from(core.0) << CORE_SHIFT) | ((slot as u64) << NUMBER_BITS) | u64::from(number))
+}
+
+/// The same ticket, for a pop whose messages are wanted as events.
+pub(super) fn for_events(ticket: Ticket) -> Ticket {
+    Ticket(ticket.0 | EVENTS)
+}
+
+/// Whether a pop's messages are wanted as events.
+pub(super) fn wants_events(ticket: Ticket) -> bool {
+    ticket.0 & EVENTS != 0
 }
 
 /// The core of a ticket.
 pub(super) fn core_of(ticket: Ticket) -> ShardIndex {
-    ShardIndex((ticket.0 >> (SLOT_BITS + NUMBER_BITS)) as u16)
+    ShardIndex((ticket.0 >> CORE_SHIFT) as u16)
 }
 
 fn slot_of(ticket: Ticket) -> usize {
@@ -40,6 +54,10 @@ pub(super) enum Asked {
     /// With the shard it may be parked on; None when it does not wait.
     Pop {
         shard: Option<ShardIndex>,
+    },
+    /// The pop that a subscription has outstanding, with the shard it may be parked on.
+    Events {
+        shard: ShardIndex,
     },
     /// With the shard that keeps its inbox.
     Call {
@@ -75,7 +93,7 @@ impl Asked {
     pub(super) fn parked_on(&self) -> Option<ShardIndex> {
         match self {
             Self::Pop { shard } | Self::Next { shard, .. } => *shard,
-            Self::Call { shard } => Some(*shard),
+            Self::Call { shard } | Self::Events { shard } => Some(*shard),
             _ => None,
         }
     }
@@ -130,6 +148,8 @@ pub(super) struct Session {
     pub(super) id: Option<ConnectionId>,
     pub(super) reader: Reader,
     pub(super) pending: Option<Pending>,
+    /// The connection's last request was a subscription: it has a pop pending, or waits until its output drains.
+    pub(super) subscription: Option<Box<Subscription>>,
     pub(super) stash: Vec<u8>,
     unsent: VecDeque<Unsent>,
     /// When the request being read began, and when it is given up unless more of its body comes: nanoseconds.
@@ -149,7 +169,7 @@ pub(super) struct Session {
 impl Session {
     /// Whether its next request has to wait: one is under way, its answers are not read, or there is no next.
     pub(super) fn must_wait(&self) -> bool {
-        self.pending.is_some() || self.is_choked || self.is_closing
+        self.pending.is_some() || self.subscription.is_some() || self.is_choked || self.is_closing
     }
 
     /// Notes an answer that may have to be taken back.
@@ -235,7 +255,10 @@ mod tests {
     #[test]
     fn a_ticket_gives_back_its_core_and_slot() {
         let ticket = ticket(ShardIndex(255), (1 << SLOT_BITS) - 1, u32::MAX);
-        assert_eq!((core_of(ticket), slot_of(ticket)), (ShardIndex(255), (1 << SLOT_BITS) - 1));
+        for ticket in [ticket, for_events(ticket)] {
+            assert_eq!((core_of(ticket), slot_of(ticket)), (ShardIndex(255), (1 << SLOT_BITS) - 1));
+        }
+        assert!(wants_events(for_events(ticket)) && !wants_events(ticket));
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub(crate) enum Ask {
     Ack { queue: Name, group: String, items: Vec<Item> },
     Call { queue: Name, partition: String, request: Pushed, until: Time, fail_fast: bool },
     Reply { tenant: Tenant, items: Vec<ReplyTo> },
+    Leave { queue: Name, group: String },
     Configure { queue: Name, options: Options },
     Reset { queue: Name },
     Delete { queue: Name },

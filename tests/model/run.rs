@@ -4,7 +4,7 @@ use mayfly_shards::{Span, Tenant, Verdict};
 
 use crate::drive::{Delivered, Rig};
 use crate::facts::{Ask, Item, ReplyTo};
-use crate::strategy::{GROUPS, Op, PARTITIONS, Pace, Run, Twist};
+use crate::strategy::{GROUPS, Op, PARTITIONS, Pace, Run, SUBSCRIBERS, Twist};
 
 /// Everything, then what is left in the queues. The error tells where model and core part, with the whole run before it.
 pub(crate) fn carry_out(run: &Run, is_exact: bool) -> Result<(), String> {
@@ -49,7 +49,7 @@ fn ask_of(rig: &mut Rig, run: &Run, op: &Op) -> Option<Ask> {
         Op::Pop { queue, partition, group, batch, wait_ms, auto_ack } => Ask::Pop {
             queue: queue_of(queue),
             partition: partition.map(|p| PARTITIONS[p].to_owned()),
-            group: GROUPS[*group].to_owned(),
+            group: GROUPS.iter().chain(&SUBSCRIBERS).nth(*group).expect("a group").to_string(),
             batch: *batch,
             wait_until: wait_ms.map(|ms| rig.now + Span::from_millis(ms)),
             auto_ack: *auto_ack,
@@ -67,6 +67,7 @@ fn ask_of(rig: &mut Rig, run: &Run, op: &Op) -> Option<Ask> {
             return reply_of(rig, picks, *late_count, *is_forged, *is_other_tenant && run.settings.rate.is_none());
         }
         Op::Configure { queue, options } => Ask::Configure { queue: queue_of(queue), options: *options },
+        Op::Leave { queue, group } => Ask::Leave { queue: queue_of(queue), group: SUBSCRIBERS[*group].to_owned() },
         Op::Reset { queue } => Ask::Reset { queue: queue_of(queue) },
         Op::Delete { queue } => Ask::Delete { queue: queue_of(queue) },
         Op::Read(ask) => ask.clone(),

@@ -8,6 +8,8 @@ use crate::rules::Settings;
 
 pub(crate) const PARTITIONS: [&str; 3] = ["Default", "p", "q"];
 pub(crate) const GROUPS: [&str; 4] = [QUEUE_MODE, "a", "b", "c"];
+/// Private groups: one reads everything, one a partition alone.
+pub(crate) const SUBSCRIBERS: [&str; 2] = ["subscriber:0000000000000001:1", "subscriber:0000000000000001:2:p"];
 
 /// One step of a run.
 #[derive(Clone, Debug)]
@@ -47,6 +49,11 @@ pub(crate) enum Op {
     Configure {
         queue: usize,
         options: Options,
+    },
+    /// The subscriber of a private group is gone.
+    Leave {
+        queue: usize,
+        group: usize,
     },
     Reset {
         queue: usize,
@@ -165,6 +172,7 @@ fn op() -> impl Strategy<Value = Op> {
         10 => call(),
         8 => reply(),
         4 => (queue(), options()).prop_map(|(queue, options)| Op::Configure { queue, options }),
+        2 => (queue(), 0..SUBSCRIBERS.len()).prop_map(|(queue, group)| Op::Leave { queue, group }),
         2 => queue().prop_map(|queue| Op::Reset { queue }),
         3 => queue().prop_map(|queue| Op::Delete { queue }),
         2 => read().prop_map(Op::Read),
@@ -193,7 +201,7 @@ fn pop() -> impl Strategy<Value = Op> {
     let partition = prop_oneof![2 => Just(None), 1 => (0..PARTITIONS.len()).prop_map(Some)];
     let batch = prop_oneof![3 => 1u32..4, 1 => Just(10)];
     let wait_ms = prop_oneof![3 => Just(None), 1 => Just(Some(0)), 2 => (1u64..20).prop_map(|n| Some(n * 100)), 3 => Just(Some(10_000))];
-    (queue(), partition, 0..GROUPS.len(), batch, wait_ms, prop::bool::weighted(0.3))
+    (queue(), partition, 0..GROUPS.len() + SUBSCRIBERS.len(), batch, wait_ms, prop::bool::weighted(0.3))
         .prop_map(|(queue, partition, group, batch, wait_ms, auto_ack)| Op::Pop { queue, partition, group, batch, wait_ms, auto_ack })
 }
 

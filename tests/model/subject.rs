@@ -193,6 +193,7 @@ fn command<'a>(ask: &'a Ask, payloads: &'a mut Vec<Payload>, items: &'a [AckItem
         },
         Ask::Ack { queue, group, .. } => Command::Ack { tenant: queue.tenant, queue: &queue.queue, group, items },
         Ask::Configure { queue, options } => Command::Configure { tenant: queue.tenant, queue: &queue.queue, options: *options },
+        Ask::Leave { queue, group } => Command::Leave { tenant: queue.tenant, queue: &queue.queue, group },
         Ask::Reset { queue } => Command::Reset { tenant: queue.tenant, queue: &queue.queue },
         Ask::Delete { queue } => Command::Delete { tenant: queue.tenant, queue: &queue.queue },
         Ask::List { tenant, prefix, after, limit } => Command::List { tenant: *tenant, prefix, after, limit: *limit },

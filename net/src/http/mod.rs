@@ -18,6 +18,7 @@ pub mod query;
 mod reader;
 mod scan;
 mod status;
+mod stream;
 #[cfg(test)]
 mod tests;
 
@@ -27,6 +28,7 @@ pub use head::{Fields, Head, Method, Version};
 pub use percent::NotUtf8;
 pub use reader::{Decoded, Reader, Refused, Request, Stage};
 pub use status::Status;
+pub use stream::{EventStream, OpenPiece};
 
 /// The most header lines that [`Limits::header_lines`] can allow: heads are parsed into a fixed array of this length.
 pub const HEADER_LINES_MAX: usize = 100;

@@ -96,9 +96,12 @@ impl Model {
         }
     }
 
-    /// Takes a message out of its queue, unless a group was given it. CHOICE: what came back without costing an attempt was not given.
+    /// Takes a message out of its queue, unless a group was given it. CHOICE: what came back without costing an attempt was not given; nor
+    /// was what a private group passed.
     fn withdraw(&mut self, id: u64) {
-        let is_untaken = |state: &State| matches!(state, State::Unread | State::Back { attempts: 1, why: Why::Returned, .. });
+        let is_untaken = |state: &State| {
+            matches!(state, State::Unread | State::Settled { delivery: 0 } | State::Back { attempts: 1, why: Why::Returned, .. })
+        };
         let holds = |queue: &&mut super::queue::Queue| queue.message(id).is_some();
         let Some(queue) = self.queues.iter_mut().find(holds) else { return };
         if queue.groups.iter().all(|g| is_untaken(&g.states[&id])) {

@@ -22,6 +22,7 @@ impl Model {
         self.time_out_calls();
         self.serve_waiters();
         self.time_out();
+        self.forget_departed();
         self.note_busy();
         self.collect_idle();
         self.forget_ghosts();
@@ -32,7 +33,8 @@ impl Model {
         let timeouts = self.waiters.iter().map(|w| w.wait_until).chain(self.calls.iter().map(|call| call.until));
         let of_messages = self.queues.iter().flat_map(message_deadlines);
         let of_queues = self.queues.iter().filter_map(|q| self.collected_at(q));
-        timeouts.chain(self.windows_close_at.iter().copied()).chain(of_messages).chain(of_queues).min()
+        let departures = self.departures.iter().map(|(at, ..)| *at);
+        timeouts.chain(departures).chain(self.windows_close_at.iter().copied()).chain(of_messages).chain(of_queues).min()
     }
 
     /// ttl: for everybody, leased or not, counted once.
@@ -58,6 +60,23 @@ impl Model {
                 }
             }
             self.queues[at].free_settled();
+        }
+    }
+
+    /// Private groups whose subscriber left long enough ago go. CHOICE: one that has a pop parked is looked at again in a second.
+    fn forget_departed(&mut self) {
+        let (due, waiting): (Vec<_>, Vec<_>) = self.departures.drain(..).partition(|(at, ..)| *at <= self.now);
+        self.departures = waiting;
+        for (_, name, group) in due {
+            let Some(at) = self.find(&name).filter(|&at| self.queues[at].group(&group).is_some()) else { continue };
+            if self.waiters.iter().any(|w| w.queue == name && w.group == group) {
+                self.departures.push((self.now + Span::from_secs(1), name, group));
+                continue;
+            }
+            let queue = &mut self.queues[at];
+            let unread = queue.group(&group).map_or(0, |g| queue.messages.iter().filter(|m| g.is_pending(m.id)).count());
+            self.ended[DropCause::GroupIdle as usize] += unread as u64;
+            queue.forget_group(&group);
         }
     }
 

@@ -16,7 +16,8 @@ mod status;
 use std::collections::BTreeSet;
 
 use mayfly_shards::{
-    Answer, DropCause, GROUPS_MAX, MESSAGE_OVERHEAD_BYTES, Options, QUEUE_OVERHEAD_BYTES, Refusal, Span, Time, WAITER_OVERHEAD_BYTES,
+    Answer, DEPARTURE_SPAN, DropCause, GROUPS_MAX, MESSAGE_OVERHEAD_BYTES, Options, QUEUE_OVERHEAD_BYTES, Refusal, Span, Time,
+    WAITER_OVERHEAD_BYTES,
 };
 
 use crate::facts::{Ask, Fact, Name, Said};
@@ -53,6 +54,8 @@ pub(crate) struct Model {
     /// Parked pops, longest parked first.
     waiters: Vec<Waiter>,
     calls: Vec<Call>,
+    /// Private groups whose subscriber left: when they go, of which queue.
+    departures: Vec<(Time, Name, String)>,
     /// Every message that a call pushed.
     call_requests: BTreeSet<u64>,
     buckets: Vec<Bucket>,
@@ -74,6 +77,7 @@ impl Model {
             queues: vec![],
             waiters: vec![],
             calls: vec![],
+            departures: vec![],
             call_requests: BTreeSet::new(),
             buckets: vec![],
             ended: [0; DropCause::ALL.len()],
@@ -93,6 +97,8 @@ impl Model {
             Ask::Reply { tenant, items } => self.reply(ticket, *tenant, items),
             Ask::Ack { queue, group, items } => self.ack(ticket, queue, group, items),
             Ask::Configure { queue, options } => self.configure(ticket, queue, *options),
+            // CHOICE: no use of the queue.
+            Ask::Leave { queue, group } => self.departures.push((now + DEPARTURE_SPAN, queue.clone(), group.clone())),
             Ask::Reset { queue } => self.reset(ticket, queue),
             Ask::Delete { queue } => self.delete(ticket, queue),
             Ask::List { tenant, prefix, after, limit } => {

@@ -40,7 +40,7 @@ impl Model {
         for pushed in messages {
             let message = Message { id: pushed.id, partition: partition.to_owned(), size_bytes: pushed.size_bytes, pushed_at: now };
             queue.messages.push(message);
-            queue.groups.iter_mut().for_each(|g| _ = g.states.insert(pushed.id, State::Unread));
+            queue.groups.iter_mut().for_each(|g| _ = g.states.insert(pushed.id, g.first_state(partition)));
         }
         // CHOICE: the room that dropOldest made within the queue's bounds counts for the node's bytes too ("the room it makes is the
         // push's own"), but nothing more is evicted to satisfy the node.
@@ -75,8 +75,7 @@ impl Model {
             };
             let unread = self.queues[at].group(&dead).map_or(0, |g| g.states.values().filter(|s| **s == State::Unread).count());
             self.ended[DropCause::GroupIdle as usize] += unread as u64;
-            self.queues[at].groups.retain(|g| g.name != dead);
-            self.queues[at].free_settled();
+            self.queues[at].forget_group(&dead);
             match self.append(name, partition, messages, is_over) {
                 Err(Refusal::QueueFull { .. }) => {}
                 Err(refusal) => {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mayfly_shards::{ANSWER_PAYLOAD_BYTES_MAX, Options, Time};
+use mayfly_shards::{ANSWER_PAYLOAD_BYTES_MAX, Options, PrivateGroup, Time};
 
 use crate::facts::{Name, Seen};
 
@@ -133,11 +133,22 @@ impl Queue {
         self.drops[cause] += 1;
     }
 
-    /// Frees what every known group has settled. With no group nothing is freed.
+    /// Forgets a group; what it alone had not settled is freed.
+    pub(super) fn forget_group(&mut self, name: &str) {
+        let Some(gone) = self.groups.iter().position(|g| g.name == name).map(|at| self.groups.remove(at)) else { return };
+        let is_settled = |g: &Group, id: u64| matches!(g.states[&id], State::Settled { .. });
+        let (freed, held) =
+            self.messages.drain(..).partition(|m| !is_settled(&gone, m.id) && self.groups.iter().all(|g| is_settled(g, m.id)));
+        self.messages = held;
+        self.settled.extend::<Vec<Message>>(freed);
+    }
+
+    /// Frees what every known group has settled. With no group nothing is freed, nor what all groups, being private, passed unread.
     pub(super) fn free_settled(&mut self) {
         for message in self.messages.clone() {
             let is_settled = |g: &Group| matches!(g.states[&message.id], State::Settled { .. });
-            if !self.groups.is_empty() && self.groups.iter().all(is_settled) {
+            let was_given = |g: &Group| matches!(g.states[&message.id], State::Settled { delivery: 1.. });
+            if self.groups.iter().all(is_settled) && self.groups.iter().any(was_given) {
                 // What the groups did with it stays known, for its return.
                 self.messages.retain(|m| m.id != message.id);
                 self.settled.push(message);
@@ -205,8 +216,19 @@ impl Queue {
 
 impl Group {
     pub(super) fn new(name: &str, life: u64, held: &[Message]) -> Self {
-        let states = held.iter().map(|m| (m.id, State::Unread)).collect();
+        let first = if PrivateGroup::of(name).is_some() { State::Settled { delivery: 0 } } else { State::Unread };
+        let states = held.iter().map(|m| (m.id, first)).collect();
         Self { name: name.to_owned(), life, states, skipped: 0, served_last: None, busy_at: Time(0) }
+    }
+
+    pub(super) fn is_private(&self) -> bool {
+        PrivateGroup::of(&self.name).is_some()
+    }
+
+    /// Of a message that is pushed now: a private group may read one partition alone.
+    pub(super) fn first_state(&self, partition: &str) -> State {
+        let is_passed = PrivateGroup::of(&self.name).is_some_and(|group| group.partition.is_some_and(|of| of != partition));
+        if is_passed { State::Settled { delivery: 0 } } else { State::Unread }
     }
 
     /// Not yet delivered, or awaiting redelivery.

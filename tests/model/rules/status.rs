@@ -34,7 +34,7 @@ fn report(queue: &Queue) -> QueueReport {
         depth: queue.messages.len() as u64,
         bytes: queue.bytes(),
         partitions: queue.partitions.len() as u64,
-        groups: queue.groups.len() as u64,
+        groups: queue.groups.iter().filter(|g| !g.is_private()).count() as u64,
         drops: queue.drops,
         options: queue.options,
     }
@@ -46,7 +46,7 @@ fn partition_depth(queue: &Queue, partition: &str, asked: Option<&str>) -> Parti
         Some(group) => held.iter().filter(|m| group.is_pending(m.id)).count() as u64,
         None => held.len() as u64,
     };
-    let named = queue.groups.iter().filter(|g| g.name != QUEUE_MODE);
+    let named = queue.groups.iter().filter(|g| g.name != QUEUE_MODE && !g.is_private());
     let pending = match asked {
         Some(name) => pending_of(queue.group(name)),
         None => named.map(|g| pending_of(Some(g))).max().unwrap_or_else(|| pending_of(queue.group(QUEUE_MODE))),
