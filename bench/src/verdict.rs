@@ -1,7 +1,12 @@
-//! The comparison, from the raw runs: medians, ratios within a round, and the goals that were set before anything was measured.
+//! The comparison, from the raw runs: medians, ratios within a round, and the goals.
 //!
 //! A ratio is the median over rounds of one peer's figure over another's in the same round, so that what slows the machine for a while
 //! slows both.
+//!
+//! Goals compare like with like: what has a connection a caller (`mayfly-call` and `mayfly`) with peers that have one a caller, and what
+//! puts all callers on one connection (`mayfly-shared`) with `nats-shared`, in goals of its own. Bounds were set before anything was
+//! measured; whom a goal is against in this was settled after. A connection a caller costs every server most of its rate, so the tables
+//! have all of them side by side.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -178,10 +183,12 @@ const COLUMNS: [(&str, &str); 14] = [
     ("rss_growth_mib", "RSS left, MiB"),
 ];
 
-/// NATS with a connection a caller, and with one for all callers: what it does best counts.
-const NATS: &[&str] = &["nats", "nats-shared"];
-/// Whom "the best peer" is chosen from.
-const RIVALS: &[&str] = &["nats", "nats-shared", "redis", "redis-streams", "valkey", "valkey-streams", "beanstalkd", "queenmq"];
+/// NATS with a connection a caller, as Mayfly's `call` has it. [`SHARED_NATS`] is for what shares one connection, too.
+const NATS: Against = Against::Peer("nats");
+/// NATS with one connection for all callers.
+const SHARED_NATS: Against = Against::Peer("nats-shared");
+/// Whom "the best peer" is chosen from: all that have a connection a caller.
+const RIVALS: &[&str] = &["nats", "redis", "redis-streams", "valkey", "valkey-streams", "beanstalkd", "queenmq"];
 
 #[derive(Debug)]
 enum Against {
@@ -226,19 +233,27 @@ const LEASED: &str = "leased b100 64";
 const INBOXES: &str = "inboxes 100000";
 
 const GOALS: &[Goal] = &[
-    at_least("RPC 32×4, call/reply, autoAck, against NATS", RPC, "mayfly-call", Against::Best(NATS), 1.3),
-    at_least("RPC 32×4, call/reply, lease + ack, against NATS", RPC, "mayfly-call-leased", Against::Best(NATS), 1.3),
+    at_least("RPC 32×4, call/reply, autoAck, against NATS, a connection a caller", RPC, "mayfly-call", NATS, 1.3),
+    at_least("RPC 32×4, call/reply, lease + ack, against NATS, a connection a caller", RPC, "mayfly-call-leased", NATS, 1.3),
     at_least("RPC 32×4, plain push/pop, against the published broker", RPC, "mayfly", Against::Peer("queenmq"), 2.0),
     at_most("RPC 1×1 p50, call/reply, against the best peer", "rpc 1x1", ("mayfly-call", "p50_us"), Against::Best(RIVALS), 0.65),
     at_most("RPC 1×1 p50, plain, against the best peer", "rpc 1x1", ("mayfly", "p50_us"), Against::Best(RIVALS), 0.8),
-    at_least("RPC 256×4, call/reply, against the best peer", "rpc 256x4", "mayfly-call", Against::Best(RIVALS), 1.3),
+    at_least(
+        "RPC 256×4, call/reply, against the best peer with a connection a caller",
+        "rpc 256x4",
+        "mayfly-call",
+        Against::Best(RIVALS),
+        1.3,
+    ),
+    at_least("RPC 32×4, all callers on one connection, against NATS on one", RPC, "mayfly-shared", SHARED_NATS, 1.3),
+    at_least("RPC 256×4, all callers on one connection, against NATS on one", "rpc 256x4", "mayfly-shared", SHARED_NATS, 1.3),
     at_most("wake-up of a parked pop, idle, p50, against Redis", "wake idle", ("mayfly", "p50_us"), Against::Peer("redis"), 1.0),
     at_least("one-way batch 100, 64 B, autoAck, against Redis lists", B100, "mayfly", Against::Peer("redis"), 1.0),
     at_least("the same, against the published broker", B100, "mayfly", Against::Peer("queenmq"), 2.5),
     at_least("one-way batch 100, lease + ack, against Redis streams", LEASED, "mayfly", Against::Peer("redis-streams"), 2.5),
     at_least("the same, against the published broker", LEASED, "mayfly", Against::Peer("queenmq"), 2.0),
-    at_least("fan-out ×8, batch 100, against NATS", "fanout x8 b100", "mayfly", Against::Best(NATS), 1.0),
-    at_least("100k inboxes used once, rate against NATS", INBOXES, "mayfly", Against::Best(NATS), 1.0),
+    at_least("fan-out ×8, batch 100, against NATS", "fanout x8 b100", "mayfly", NATS, 1.0),
+    at_least("100k inboxes used once, rate against NATS", INBOXES, "mayfly", NATS, 1.0),
     at_most("the same, RSS left, MiB", INBOXES, ("mayfly", "rss_growth_mib"), Against::Itself, 2.0),
     at_most("RSS per parked connection, 10k, bytes", "parked 10000", ("mayfly", "parked_bytes"), Against::Itself, 1536.0),
     at_most("p99.9 of RPC 32×4 against its p50, call/reply", RPC, ("mayfly-call", "p999_us"), Against::Own("p50_us"), 3.0),
@@ -263,8 +278,10 @@ mod tests {
             lines += &line("rpc 1x1", "mayfly", round, 300.0 * factor, 50.0 / factor);
             lines += &line("rpc 1x1", "nats", round, 200.0 * factor, 100.0 / factor);
             lines += &line("rpc 1x1", "redis", round, 100.0 * factor, 60.0 / factor);
-            for (peer, rate) in [("mayfly-call", 130.0), ("nats", 50.0), ("nats-shared", 100.0), ("redis", 200.0)] {
+            let rates = [("mayfly-call", 130.0), ("mayfly-shared", 240.0), ("nats", 100.0), ("nats-shared", 200.0), ("redis", 65.0)];
+            for (peer, rate) in rates {
                 lines += &line("rpc 32x4", peer, round, rate * factor, 50.0);
+                lines += &line("rpc 256x4", peer, round, rate * factor, 50.0);
             }
             lines += &line("rpc 1x1", "echo", round, 900.0 * factor, 1.0 / factor);
         }
@@ -274,8 +291,10 @@ mod tests {
         let goals = runs.goals();
         assert!(goals.contains("| RPC 1×1 p50, plain, against the best peer | 0.83 (redis) | ≤ 0.8 | missed |"), "{goals}");
         assert!(goals.contains("| RPC 1×1 p50, call/reply, against the best peer |  | ≤ 0.65 | not measured |"), "{goals}");
-        // Of NATS' two ways the better one counts, and only those two.
-        assert!(goals.contains("call/reply, autoAck, against NATS | 1.30 (nats-shared) | ≥ 1.3 | met |"), "{goals}");
+        // Of NATS' two ways the one counts that is also ours.
+        assert!(goals.contains("call/reply, autoAck, against NATS, a connection a caller | 1.30 | ≥ 1.3 | met |"), "{goals}");
+        assert!(goals.contains("against the best peer with a connection a caller | 1.30 (nats) | ≥ 1.3 | met |"), "{goals}");
+        assert_eq!(goals.matches("all callers on one connection, against NATS on one | 1.20 | ≥ 1.3 | missed |").count(), 2, "{goals}");
         assert!(Runs::read(&lines, false).tables().is_none());
         let tables = runs.tables().expect("runs");
         assert!(tables.contains("| redis | 100 | 60.0 | 100 | 3.00 |"), "{tables}");

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::time::{Duration, Instant};
 
 use crate::load::Load;
@@ -86,7 +86,15 @@ impl Fleet {
     /// # Errors
     /// The connection broke.
     pub fn start(&mut self, slot: usize) -> io::Result<()> {
-        self.starts.push(slot);
+        self.start_together(slot..slot + 1)
+    }
+
+    /// Starts an operation of each slot, all in one turn.
+    ///
+    /// # Errors
+    /// A connection broke.
+    pub fn start_together(&mut self, slots: Range<usize>) -> io::Result<()> {
+        self.starts.extend(slots);
         self.start_all(None)
     }
 
@@ -179,7 +187,11 @@ impl Fleet {
             self.speaking.push(connection);
         }
         // A connection that is named again has nothing left to say.
-        self.speaking.drain(..).try_for_each(|connection| self.load.flush(connection))
+        for connection in self.speaking.drain(..) {
+            self.sessions[connection].finish_turn(self.load.unsent(connection));
+            self.load.flush(connection)?;
+        }
+        Ok(())
     }
 
     /// Measures a load whose first operations are started: a quarter of `span` to warm up, then `span`. `process` is the server's, where it

@@ -40,7 +40,7 @@ pub fn session(style: Style, prefix: &str, role: Role) -> Option<Box<dyn Session
     match (style, role) {
         (Style::Plain, _) => Some(Box::new(Plain::new(prefix, role))),
         (_, Role::Caller { .. }) => Some(Box::new(Caller::new(prefix))),
-        (_, Role::Responder) => Some(Box::new(Responder { queue: requests(prefix), is_auto_ack: style == Style::Call })),
+        (_, Role::Responder) => Some(Box::new(Responder::new(prefix, style == Style::Call))),
         _ => None,
     }
 }
@@ -57,7 +57,7 @@ pub fn queue(prefix: &str, role: Role) -> Option<String> {
     }
 }
 
-fn requests(prefix: &str) -> String {
+pub(crate) fn requests(prefix: &str) -> String {
     format!("{prefix}requests")
 }
 
@@ -70,7 +70,7 @@ fn channel(prefix: &str, stream: Stream) -> String {
 }
 
 /// JSON text of `length` bytes.
-fn payload(length: usize) -> String {
+pub(crate) fn payload(length: usize) -> String {
     format!("\"{}\"", session::payload(length - 2))
 }
 
@@ -210,13 +210,29 @@ impl Session for Caller {
 }
 
 /// Answers all it got and asks for the next in one request.
-struct Responder {
+pub(crate) struct Responder {
     queue: String,
     is_auto_ack: bool,
 }
 
 impl Responder {
-    fn reply(&self, replies: &str, out: &mut Vec<u8>) {
+    pub(crate) fn new(prefix: &str, is_auto_ack: bool) -> Self {
+        Self { queue: requests(prefix), is_auto_ack }
+    }
+
+    /// The messages that an answer brings, without the results before them, which have ids too; the error is what it means otherwise.
+    pub(crate) fn messages(answer: Answer<'_>) -> Result<Answer<'_>, Event> {
+        match answer.status {
+            200 => {}
+            404 => return Err(Event::Missing),
+            _ => return Err(Event::Fault(answer.body.into())),
+        }
+        let start = memchr::memmem::find(answer.body.as_bytes(), b"\"messages\":").unwrap_or(answer.body.len());
+        Ok(Answer { body: &answer.body[start..], ..answer })
+    }
+
+    /// Appends a request with these replies, as JSON.
+    pub(crate) fn reply(&self, replies: &str, out: &mut Vec<u8>) {
         let (queue, batch, is_auto_ack) = (&self.queue, RESPONDER_BATCH, self.is_auto_ack);
         let next = format!("{{\"batch\":{batch},\"wait\":true,\"autoAck\":{is_auto_ack}}}");
         request::post(out, "reply", &format!("{{\"queue\":\"{queue}\",\"group\":\"{GROUP}\",\"replies\":[{replies}],\"next\":{next}}}"));
@@ -233,14 +249,10 @@ impl Session for Responder {
 
     fn receive(&mut self, input: &[u8], out: &mut Vec<u8>) -> Option<(usize, Event)> {
         let (answer, length) = Answer::parse(input)?;
-        match answer.status {
-            200 => {}
-            404 => return Some((length, Event::Missing)),
-            _ => return Some((length, Event::Fault(answer.body.into()))),
-        }
-        // Before the messages are the results, which have ids too.
-        let start = memchr::memmem::find(answer.body.as_bytes(), b"\"messages\":").unwrap_or(answer.body.len());
-        let messages = Answer { body: &answer.body[start..], ..answer };
+        let messages = match Self::messages(answer) {
+            Ok(messages) => messages,
+            Err(event) => return Some((length, event)),
+        };
         let mut replies = String::new();
         for (id, reply_to) in messages.ids().zip(messages.reply_queues()) {
             let comma = if replies.is_empty() { "" } else { "," };

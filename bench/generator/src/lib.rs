@@ -1,7 +1,7 @@
 //! The load generator, as a library: `mayfly bench` loads a node that runs, `mayfly-bench` compares servers that it starts.
 //!
 //! - [`load`]: many connections in one thread; [`request`] writes the broker's HTTP; [`process`]: what a server used.
-//! - [`session`]: one connection's side of any protocol, [`http`]: the broker's; [`fleet`]: sessions over a load.
+//! - [`session`]: one connection's side of any protocol, [`http`]: the broker's, [`shared`]: many callers on one; [`fleet`]: sessions over a load.
 //! - [`loops`]: what is measured over a fleet; [`meter`] counts, [`report`] prints.
 //! - [`node`]: the loops against a node that runs.
 //!
@@ -21,3 +21,4 @@ pub mod process;
 pub mod report;
 pub mod request;
 pub mod session;
+pub mod shared;

@@ -98,7 +98,11 @@ pub trait Session {
         self.start(out);
     }
 
+    /// Appends what all operations of a turn say together. Called after the last of them and after what was received, perhaps twice.
+    fn finish_turn(&mut self, _out: &mut Vec<u8>) {}
+
     /// Takes one item off the front of `input`, and appends what answers it: the item's length and meaning. None: not all is here.
+    /// An item of several meanings is given again for each, with the length 0 until the last.
     fn receive(&mut self, input: &[u8], out: &mut Vec<u8>) -> Option<(usize, Event)>;
 }
 
@@ -125,10 +129,10 @@ pub fn line(input: &[u8]) -> Option<(&str, usize)> {
     Some((text.trim_end_matches('\r'), end + 1))
 }
 
+/// Everything that `session` makes of `input`, given in two parts split at every place: the same events and answers each time.
 ///
 /// # Panics
 /// When a split makes a difference, or bytes are left.
-/// Everything that `session` makes of `input`, given in two parts split at every place: the same events and answers each time.
 #[cfg(any(test, feature = "testing"))]
 pub fn events_however_split(make: impl Fn() -> Box<dyn Session>, input: &[u8]) -> (Vec<Event>, String) {
     let run = |split: usize| {

@@ -14,6 +14,7 @@ use std::process::Command;
 
 use mayfly_generator::http::{self, Style};
 use mayfly_generator::session::{Role, Session};
+use mayfly_generator::shared;
 
 /// A server and one way of using it.
 #[derive(Clone, Copy)]
@@ -56,10 +57,11 @@ impl Peer {
 }
 
 /// Every peer, in the order of a round; ours first.
-pub const PEERS: [Peer; 13] = [
+pub const PEERS: [Peer; 14] = [
     peer("mayfly", |role| http::session(Style::Plain, "", role), launch::mayfly, "mayfly"),
     peer("mayfly-call", |role| http::session(Style::Call, "", role), launch::mayfly, "mayfly"),
     peer("mayfly-call-leased", |role| http::session(Style::CallLeased, "", role), launch::mayfly, "mayfly"),
+    Peer { is_shared: true, ..peer("mayfly-shared", |role| shared::session("", role), launch::mayfly, "mayfly") },
     peer("nats", nats::session, launch::nats, "nats-server"),
     Peer { is_shared: true, ..peer("nats-shared", nats::shared, launch::nats, "nats-server") },
     peer("redis", redis::session, launch::redis, "redis-server"),

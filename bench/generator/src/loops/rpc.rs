@@ -16,9 +16,7 @@ pub(super) fn roles(caller_count: usize, responder_count: usize) -> Vec<Role> {
 /// Measures calls.
 pub(super) fn run(fleet: &mut Fleet, process: Option<Process>, span: Duration, caller_count: usize) -> io::Result<Vec<Figure>> {
     let mut asked_at = vec![Instant::now(); caller_count];
-    for slot in 0..caller_count {
-        fleet.start(slot)?;
-    }
+    fleet.start_together(0..caller_count)?;
     fleet.measure(process, span, |meter, slot, event, starts| {
         if let Event::Done(_) = event {
             meter.done(asked_at[slot], 1);
