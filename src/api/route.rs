@@ -247,7 +247,7 @@ mod tests {
             "//push",
             "/call/",
             "/reply/x",
-            "/subscribe",
+            "/subscribe/",
         ];
         let paths = under_base.map(|rest| format!("{BASE}{rest}"));
         for path in
