@@ -163,3 +163,34 @@ fn letters_of_several_senders_are_taken_in_turns() {
     assert_eq!(from, [0, 200, 200]);
     assert!(!receiver.has_mail());
 }
+
+/// A sender that sleeps on letters for which there was no room is woken when there is. Without that bell each lane's worth would take the
+/// longest sleep, a tenth of a second.
+#[test]
+fn letters_that_wait_with_a_sleeping_sender_leave_as_soon_as_there_is_room() {
+    const LETTERS: u64 = 2_000;
+    let mut ends = Mesh::of_cores(2, 4).expect("eventfds");
+    let (receiver, sender) = (ends.pop().expect("two"), ends.pop().expect("two"));
+    let progress = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&progress);
+    let started = std::time::Instant::now();
+    let mut sent = 0;
+    let sending = on_core(sender, SLEEPY, move |mesh| {
+        while sent < LETTERS {
+            mesh.send(1, sent);
+            sent += 1;
+        }
+        true
+    });
+    let mut received = 0;
+    let receiving = on_core(receiver, SLEEPY, move |mesh| {
+        mesh.receive(64, |_, letter| {
+            assert_eq!(letter, received, "in order");
+            received += 1;
+        });
+        counted.store(received, Ordering::Relaxed);
+        received == LETTERS
+    });
+    watch(&progress, vec![sending, receiving]);
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+}
