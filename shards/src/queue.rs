@@ -161,8 +161,8 @@ impl Queue {
         self.appended += count;
         self.held += count;
         self.bytes += ring_mut.bytes - bytes_before;
-        let end = ring_mut.slots().next_back().map_or(0, |last| last.seq + 1);
         for bystander in self.groups.bystanders(&ring_mut.partition) {
+            let end = ring_mut.slots().next_back().map_or(0, |last| last.seq + 1);
             self.groups.get_mut(bystander).seen += ring_mut.pass_all(bystander, end);
         }
         if was_empty && let (Some(heads), Some(first)) = (&mut self.heads, ring_mut.first()) {

@@ -8,10 +8,9 @@ use mayfly_net::ring::Connections;
 use mayfly_shards::{
     AckItem, Command, DEFAULT_PARTITION, Payload, ReplyItem, ShardIndex, Ticket, Verdict, home_shard, inbox_shard, shard_of,
 };
-use smallvec::SmallVec;
 
 use super::core::Core;
-use super::gather::SpelledIds;
+use super::gather::{ByShard, SpelledIds, put};
 use super::intake::Asking;
 use super::replying::{Replying, Rest, unasked_outcome};
 use super::session::{Asked, Pending};
@@ -19,16 +18,6 @@ use crate::api::Failure;
 use crate::api::call::{self, Reply, ReplyOutcome, ReplyRequest};
 use crate::api::id::MessageId;
 use crate::api::inbox::Target;
-
-/// Things by the shard that they are for; mostly all are for one.
-type ByShard<T> = SmallVec<[(ShardIndex, Vec<T>); 1]>;
-
-fn put<T>(by_shard: &mut ByShard<T>, shard: ShardIndex, item: T) {
-    match by_shard.iter_mut().find(|(of, _)| *of == shard) {
-        Some((_, items)) => items.push(item),
-        None => by_shard.push((shard, vec![item])),
-    }
-}
 
 impl Core {
     /// Pushes a request and makes the call the connection's pending one.
@@ -170,7 +159,7 @@ impl Core {
         if session.is_finished || session.is_closing {
             return self.clerk(connections).say_no_messages(id, delivery, &results);
         }
-        let shard = self.shard_of_pop(rest.tenant, pop);
+        let shard = self.shard_of_pop(rest.tenant, &pop.queue, pop.partition.as_deref());
         // Nothing is kept waiting in a drain; what is there is given all the same, because the replies are done.
         let wait = pop.wait.filter(|_| !self.desk.is_draining);
         if let Some(session) = self.desk.sessions.get(id) {

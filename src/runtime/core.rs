@@ -1,7 +1,7 @@
 //! One core's loop: completions, mail and deadlines in, answers out, sleep.
 //!
 //! Invariants, each turn: what the driver completed is told before mail is read and before anything due happens; everything the turn
-//! caused leaves with one submit and at most one wake a core; the executor gets a breath at least every 500 µs.
+//! caused leaves with one submit and at most one wake a core; the executor gets a breath after every millisecond of work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};

@@ -1,8 +1,20 @@
 //! Requests that several shards answer: their parts are gathered on the client's core and answered as one.
 
-use mayfly_shards::{Answer, Outcome};
+use mayfly_shards::{Answer, Outcome, ShardIndex};
+use smallvec::SmallVec;
 
 use crate::api::{Failure, answer, merge, status};
+
+/// Things by the shard that they are for; mostly all are for one.
+pub(super) type ByShard<T> = SmallVec<[(ShardIndex, Vec<T>); 1]>;
+
+/// Adds a thing for a shard.
+pub(super) fn put<T>(by_shard: &mut ByShard<T>, shard: ShardIndex, item: T) {
+    match by_shard.iter_mut().find(|(of, _)| *of == shard) {
+        Some((_, items)) => items.push(item),
+        None => by_shard.push((shard, vec![item])),
+    }
+}
 
 /// What was asked of several shards.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use mayfly_shards::{AckItem, Command, Payload, ShardIndex, Span, Tenant, Ticket,
 use super::core::Core;
 use super::desk::Clerk;
 use super::frame::Frame;
-use super::gather::{Gather, SpelledIds, Wanted};
+use super::gather::{ByShard, Gather, SpelledIds, Wanted, put};
 use super::replying::unasked_outcome;
 use super::session::{Asked, Pending, Returned, ticket};
 use crate::api::declaration::{self, OptionDefaults};
@@ -136,7 +136,7 @@ impl Core {
 
     fn pop(&mut self, asking: Asking<'_>, params: &[u8]) -> Result<(), Failure> {
         let pop = query::pop(params)?;
-        let shard = self.shard_of_pop(asking.tenant, &pop);
+        let shard = self.shard_of_pop(asking.tenant, &pop.queue, pop.partition.as_deref());
         if self.desk.is_draining && pop.wait.is_some() {
             return Err(Failure::OwnerMoved);
         }
@@ -146,10 +146,11 @@ impl Core {
         Ok(())
     }
 
-    pub(super) fn shard_of_pop(&self, tenant: Tenant, pop: &PopRequest<'_>) -> ShardIndex {
-        match &pop.partition {
-            Some(partition) => shard_of(tenant, &pop.queue, partition, self.shard_count),
-            None => home_shard(tenant, &pop.queue, self.shard_count),
+    /// Where a pop is served: by its partition's shard, one of any partition by the queue's home.
+    pub(super) fn shard_of_pop(&self, tenant: Tenant, queue: &str, partition: Option<&str>) -> ShardIndex {
+        match partition {
+            Some(partition) => shard_of(tenant, queue, partition, self.shard_count),
+            None => home_shard(tenant, queue, self.shard_count),
         }
     }
 
@@ -170,17 +171,14 @@ impl Core {
         let incarnation = self.desk.incarnation.number;
         let mut ids = SpelledIds::default();
         let mut outcomes = Vec::with_capacity(acks.len());
-        let mut by_shard: Vec<(ShardIndex, Vec<AckItem<'_>>)> = Vec::new();
+        let mut by_shard = ByShard::new();
         for (index, ack) in acks.iter().enumerate() {
             ids.push(ack.spelled_id);
             outcomes.push(unasked_outcome(ack.id.as_ref(), incarnation));
             let Some(id) = ack.id.as_ref().filter(|id| id.incarnation == incarnation) else { continue };
             let item = AckItem { index: index as u32, partition: &id.partition, seq: id.seq, delivery: id.delivery, verdict: ack.verdict };
             let shard = shard_of(asking.tenant, &queue, &id.partition, self.shard_count);
-            match by_shard.iter_mut().find(|(of, _)| *of == shard) {
-                Some((_, items)) => items.push(item),
-                None => by_shard.push((shard, vec![item])),
-            }
+            put(&mut by_shard, shard, item);
         }
         if by_shard.is_empty() {
             let home = home_shard(asking.tenant, &queue, self.shard_count);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use mayfly_net::http::EventStream;
 use mayfly_net::ring::{ConnectionId, Connections};
-use mayfly_shards::{Command, QUEUE_MODE, ShardIndex, Span, Tenant, Ticket, home_shard, shard_of};
+use mayfly_shards::{Command, QUEUE_MODE, ShardIndex, Span, Tenant, Ticket, home_shard};
 
 use super::core::{Core, unsent_bytes};
 use super::desk::Clerk;
@@ -84,10 +84,7 @@ impl Core {
         let Some(subscription) = self.desk.sessions.get(id).and_then(|session| session.subscription.as_deref_mut()) else { return };
         subscription.is_held = false;
         let Subscription { tenant, queue, partition, group, delivery, .. } = subscription.clone();
-        let shard = match &partition {
-            Some(partition) => shard_of(tenant, &queue, partition, self.shard_count),
-            None => home_shard(tenant, &queue, self.shard_count),
-        };
+        let shard = self.shard_of_pop(tenant, &queue, partition.as_deref());
         let asking = Asking { connections, id, delivery, tenant };
         let ticket = for_events(self.await_answer(&asking, Asked::Events { shard }));
         if let Some(pending) = self.desk.sessions.get(id).and_then(|session| session.pending.as_mut()) {

@@ -43,9 +43,9 @@ pub(super) struct Sleeper {
 
 impl Sleeper {
     pub(super) fn new(waker: Arc<Waker>, spin: Duration) -> Result<Self, SetupError> {
-        let watch = |fd: OwnedFd| PollableFd::new(fd).map_err(|error| SetupError::Watch(error.to_string()));
+        let always = eventfd(1).map_err(SetupError::Ring)?;
         Ok(Self {
-            always: watch(eventfd(1).map_err(SetupError::Ring)?)?,
+            always: PollableFd::new(always).map_err(|error| SetupError::Watch(error.to_string()))?,
             _heartbeat: glommio::spawn_local(heartbeat()),
             waker,
             spin_ns: u64::try_from(spin.as_nanos()).unwrap_or(u64::MAX),
