@@ -9,6 +9,7 @@ pub mod api;
 pub mod banner;
 pub mod cli;
 pub mod config;
+pub mod control;
 pub mod logging;
 pub mod metrics;
 pub mod runtime;

@@ -1,0 +1,75 @@
+//! One entry of the control log: what is to hold from now on.
+//!
+//! An entry says the whole of what it sets, so that applying one twice, or a later one alone, gives the same state.
+
+use mayfly_shards::{QueueName, Tenant};
+
+/// A change of the agreed state, in the order of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A queue is declared, in place of what it was declared before.
+    Declare {
+        /// Which.
+        queue: QueueName,
+        /// As what.
+        declaration: Declaration,
+    },
+    /// A queue is not declared any more; what it holds stays, as an implicit queue's.
+    Undeclare {
+        /// Which.
+        queue: QueueName,
+        /// Of the deletion, see [`Declaration::version`].
+        version: Option<u64>,
+    },
+    /// A queue is deleted with all that it holds.
+    Delete {
+        /// Which.
+        queue: QueueName,
+        /// Of the deletion, see [`Declaration::version`].
+        version: Option<u64>,
+    },
+    /// What a tenant may use; None: nothing is granted any more.
+    Grant {
+        /// Whose.
+        tenant: Tenant,
+        /// How much.
+        grant: Option<Grant>,
+    },
+    /// The kill switch.
+    Switch {
+        /// Whether the family serves.
+        is_enabled: bool,
+    },
+    /// Every deletion up to this version has been seen by whoever could bring the declaration back: their memory may go.
+    Settle {
+        /// The highest such version.
+        version: u64,
+    },
+}
+
+/// What a queue was declared as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Declaration {
+    /// The options as the client spelled them: one JSON object that `DeclaredOptions::read` reads.
+    pub options_text: Box<[u8]>,
+    /// Wall clock of the configure, milliseconds of the Unix epoch. Shown, and compared with PostgreSQL's rows.
+    pub updated_at_ms: u64,
+    /// The row's number in PostgreSQL: of two changes of a queue that have one, the higher holds, in whatever order they come.
+    /// None: no PostgreSQL was attached, and the order of the log decides.
+    pub version: Option<u64>,
+}
+
+/// What a tenant may use; None: without bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Whether it may use the family at all.
+    pub is_enabled: bool,
+    /// Payload bytes held on a node.
+    pub bytes_max: Option<u64>,
+    /// Queues on a node.
+    pub queues_max: Option<u64>,
+    /// Messages pushed a second on a node; 0: as None.
+    pub messages_per_second_max: Option<u64>,
+    /// Parked pops and calls on a node.
+    pub parked_max: Option<u64>,
+}
