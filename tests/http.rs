@@ -498,6 +498,35 @@ fn a_client_that_never_reads_is_not_read_for_ever() {
     assert_eq!(Client::connect(node.address).ask(get("/health")).status, 200);
 }
 
+/// Behind a parked pop 64 KiB are read, and the rest stays with its sender; a reset is seen all the same. (A FIN would be behind bytes for
+/// which the sender has no window: it cannot be seen before they are read.)
+#[test]
+fn behind_a_parked_pop_no_more_is_read_than_is_kept() {
+    const BUFFERS_OF_THE_KERNEL: usize = 16 << 20;
+    let node = start(&[]);
+    let mut client = Client::connect(node.address);
+    client.send(pop("parked", "&wait=true&timeout=60000"));
+    client.stream.set_nonblocking(true).expect("a socket");
+    let requests = get("/no").repeat(10_000);
+    let (mut sent_bytes, mut sent_at) = (0, Instant::now());
+    while sent_at.elapsed() < Duration::from_millis(500) && sent_bytes < 4 * BUFFERS_OF_THE_KERNEL {
+        match client.stream.write(requests.as_bytes()) {
+            Ok(count) => (sent_bytes, sent_at) = (sent_bytes + count, Instant::now()),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => sleep(Duration::from_millis(1)),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(sent_bytes < BUFFERS_OF_THE_KERNEL, "{sent_bytes} bytes were read behind a parked pop");
+    let mut control = Client::connect(node.address);
+    assert_eq!(node.metric(&mut control, "mayfly_waiters"), 1);
+    socket2::SockRef::from(&client.stream).set_linger(Some(Duration::ZERO)).expect("a socket");
+    drop(client);
+    let until = Instant::now() + Duration::from_secs(5);
+    while node.metric(&mut control, "mayfly_waiters") > 0 {
+        assert!(Instant::now() < until, "the pop outlives its client");
+    }
+}
+
 /// Bytes that the node counts as held, of all its queues and connections.
 fn node_bytes(node: &Node) -> u64 {
     Client::connect(node.address).ask(get("/api/v1/ephemeral/queues")).json()["cellBytes"].as_u64().expect("a number")

@@ -3,8 +3,10 @@
 mod support;
 
 use std::cell::Cell;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use glommio::{LocalExecutorBuilder, Placement};
@@ -96,5 +98,119 @@ fn a_driver_that_accepts_no_more_keeps_its_connections() {
             driver.sleep(None, || closed).await;
         }
         client.join().expect("was served and then refused");
+    });
+}
+
+/// A driver that polls for `spin` before it sleeps, if it has found that this pays.
+fn polling(spin: Duration, listeners: Vec<OwnedFd>) -> (Driver, Clock) {
+    let clock = Clock::start();
+    let config = DriverConfig { spin, ..DriverConfig::new(clock, Arc::new(Waker::new().expect("an eventfd"))) };
+    (Driver::new(listeners, config).expect("a ring"), clock)
+}
+
+/// Sleeps that end sooner than polling would: the next ones poll.
+async fn earn_credit(driver: &mut Driver, clock: Clock) {
+    for _ in 0..8 {
+        driver.turn(|_, _| {});
+        driver.sleep(Some(clock.now_ns() + 20_000), || false).await;
+    }
+}
+
+fn cpu_time_of_this_thread() -> Duration {
+    nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID).expect("a clock").into()
+}
+
+#[test]
+fn polling_that_keeps_finding_nothing_is_given_up() {
+    let executor = LocalExecutorBuilder::new(Placement::Unbound).io_memory(0).ring_depth(128).make().expect("an executor");
+    executor.run(async {
+        let (mut driver, clock) = polling(Duration::from_millis(5), Vec::new());
+        earn_credit(&mut driver, clock).await;
+        let before = cpu_time_of_this_thread();
+        for _ in 0..100 {
+            let until = clock.now_ns() + 10 * MILLISECOND;
+            while clock.now_ns() < until {
+                driver.turn(|_, _| {});
+                driver.sleep(Some(until), || false).await;
+            }
+        }
+        let spent = cpu_time_of_this_thread() - before;
+        println!("a second of idle waits: {spent:?} of CPU");
+        assert!(spent >= Duration::from_millis(10), "it never polled: {spent:?}");
+        assert!(spent < Duration::from_millis(200), "eight fruitless polls of 5 ms, and then no more: {spent:?}");
+    });
+}
+
+#[test]
+fn a_core_that_polls_sees_mail_and_connections_at_once() {
+    let executor = LocalExecutorBuilder::new(Placement::Unbound).io_memory(0).ring_depth(128).make().expect("an executor");
+    executor.run(async {
+        let listeners = listen(([127, 0, 0, 1], 0).into(), 1).expect("a free port");
+        let address = local_address(&listeners[0]).expect("bound");
+        let (mut driver, clock) = polling(Duration::from_secs(20), listeners);
+        earn_credit(&mut driver, clock).await;
+        let mail = Arc::new(AtomicBool::new(false));
+        let sender = Arc::clone(&mail);
+        let began_at = clock.now_ns();
+        // No bell: a core that polls is awake, and nobody rings it.
+        let thread = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            sender.store(true, Ordering::SeqCst);
+        });
+        while !mail.load(Ordering::SeqCst) {
+            driver.turn(|_, _| {});
+            driver.sleep(None, || mail.load(Ordering::SeqCst)).await;
+        }
+        thread.join().expect("sent");
+        let thread = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            std::net::TcpStream::connect(address).expect("accepts")
+        });
+        let mut is_open = false;
+        while !is_open {
+            driver.turn(|_, event| is_open |= matches!(event, Event::Opened { .. }));
+            driver.sleep(None, || is_open).await;
+        }
+        let spent = clock.now_ns() - began_at;
+        assert!(spent < 5_000 * MILLISECOND, "{spent} ns until both were seen");
+        drop(thread.join().expect("connected"));
+    });
+}
+
+#[test]
+fn a_turn_of_slow_events_ends_in_time_and_the_rest_comes_with_the_next() {
+    const CLIENTS: usize = 48;
+    const EVENT_NS: u64 = 300_000;
+    let executor = LocalExecutorBuilder::new(Placement::Unbound).io_memory(0).ring_depth(128).make().expect("an executor");
+    executor.run(async {
+        let clock = Clock::start();
+        let listeners = listen(([127, 0, 0, 1], 0).into(), 1).expect("a free port");
+        let address = local_address(&listeners[0]).expect("bound");
+        let mut driver = Driver::new(listeners, DriverConfig::new(clock, Arc::new(Waker::new().expect("an eventfd")))).expect("a ring");
+        let mut clients: Vec<_> = (0..CLIENTS).map(|_| std::net::TcpStream::connect(address).expect("in the backlog")).collect();
+        let mut open = 0;
+        while open < CLIENTS {
+            driver.turn(|_, event| open += usize::from(matches!(event, Event::Opened { .. })));
+            driver.sleep(None, || open == CLIENTS).await;
+        }
+        driver.flush();
+        for client in &mut clients {
+            std::io::Write::write_all(client, b"slow").expect("sends");
+        }
+        let (mut received, mut most) = (0, 0);
+        while received < CLIENTS {
+            let before = received;
+            driver.turn(|_, event| {
+                if matches!(event, Event::Received(..)) {
+                    received += 1;
+                    let until = clock.now_ns() + EVENT_NS;
+                    while clock.now_ns() < until {}
+                }
+            });
+            most = most.max(received - before);
+            driver.sleep(None, || received == CLIENTS).await;
+        }
+        // Half a millisecond of 300 us each, looked at after every eighth.
+        assert!(most <= 8, "{most} events of 300 us in one turn");
     });
 }
