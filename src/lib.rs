@@ -1,7 +1,7 @@
 //! Mayfly, a broker for ephemeral queues: wiring and policy around the state core (`mayfly-shards`) and the sockets (`mayfly-net`).
 //!
-//! `cli` reads what was typed, `config` says what it means, `runtime` runs one loop a core, `api` turns requests into commands and
-//! answers into JSON.
+//! `cli` reads what was typed, `config` says what it means, `runtime` runs one loop a core, `identity` says whose a request is,
+//! `api` turns requests into commands and answers into JSON.
 
 #![forbid(unsafe_code)]
 
@@ -10,6 +10,7 @@ pub mod banner;
 pub mod cli;
 pub mod config;
 pub mod control;
+pub mod identity;
 pub mod logging;
 pub mod metrics;
 pub mod runtime;

@@ -37,6 +37,8 @@ pub enum Fault {
     NameReserved(&'static str),
     /// The name of a subscriber's private group where a group that anybody may name must be.
     GroupReserved(&'static str),
+    /// A tenant that is no UUID.
+    NotUuid(&'static str),
     /// Text that is no Unicode: invalid UTF-8, or half a surrogate pair.
     NotUnicode(&'static str),
     /// A key that the closed list of options does not have.
@@ -72,6 +74,7 @@ impl fmt::Display for Fault {
             Self::NameControl(field) => write!(f, "{field} must not contain control characters"),
             Self::NameReserved(field) => write!(f, "{field} is the name of a reply inbox, which can only be pushed to"),
             Self::GroupReserved(field) => write!(f, "{field} is the name of a subscriber's private group"),
+            Self::NotUuid(field) => write!(f, "{field} must be a UUID such as 00000000-0000-0000-0000-000000000001"),
             Self::NotUnicode(field) => write!(f, "{field} is not valid Unicode text"),
             Self::UnknownOption { within, key } => {
                 write!(f, "{within} has no key \"{key}\"; the options are {OPTION_NAMES}, and windowBuffer's keys are ms and count")

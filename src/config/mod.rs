@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use mayfly_shards::{Options, Policy, Span, WindowBuffer};
 
+use crate::identity;
 use crate::logging::{Format, Level};
 pub use cores::{CoreSettings, Cores, CoresRefused};
 pub use settings::{Settings, Unreadable};
@@ -68,6 +69,8 @@ pub struct Config {
     pub group_idle: Option<Span>,
     /// The rate of each tenant's pushes; `None`: unlimited.
     pub rate: Option<Rate>,
+    /// What a request's tenant is taken from.
+    pub identity: identity::Source,
     /// The least level that is logged.
     pub log_level: Level,
     /// The shape of a log line.
@@ -148,6 +151,7 @@ impl Config {
             abandoned: span_unless_zero(settings.abandoned),
             group_idle: span_unless_zero(settings.group_idle),
             rate: settings.rate(),
+            identity: if settings.tenancy_header { identity::Source::Header } else { identity::Source::Default },
             log_level: settings.log_level,
             log_format: settings.log_format,
         })

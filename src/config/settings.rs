@@ -54,6 +54,8 @@ pub struct Settings {
     pub rate_messages_per_second: u64,
     /// `--burst`; without it twice the rate.
     pub burst_messages: Option<u64>,
+    /// `--tenancy-header`.
+    pub tenancy_header: bool,
     /// `--log`.
     pub log_level: Level,
     /// `--log-format`.
@@ -82,6 +84,7 @@ impl Default for Settings {
             group_idle: Duration::from_secs(3600),
             rate_messages_per_second: 0,
             burst_messages: None,
+            tenancy_header: false,
             log_level: Level::Info,
             log_format: Format::Text,
         }
@@ -375,6 +378,15 @@ pub const SETTINGS: &[Setting] = &[
         help: "Messages that one tenant may push at once; means nothing without a rate",
         expected: "a whole number of messages from 1 on",
         set: |settings, text| put(&mut settings.burst_messages, value::whole(text, 1..=1 << 40).map(Some)),
+    },
+    Setting {
+        flag: "tenancy-header",
+        published: Some("QUEEN_TENANCY_HEADER"),
+        value_name: "on|off",
+        default: "off",
+        help: "Take each request's tenant from its x-queen-tenant header, which must be a UUID; off, all are the default tenant's",
+        expected: "on or off",
+        set: |settings, text| put(&mut settings.tenancy_header, value::switch(text)),
     },
     Setting {
         flag: "log",

@@ -19,6 +19,7 @@ use super::session::{Asked, Pending, STASH_BYTES_MAX};
 use super::transit::Transit;
 use crate::api::Failure;
 use crate::config::HttpConfig;
+use crate::identity::Identities;
 use crate::metrics::Gauges;
 
 /// Pieces of mail read in one turn.
@@ -45,6 +46,7 @@ pub(super) struct Core {
     pub(super) now: Time,
     pub(super) shard_count: u16,
     pub(super) queue_defaults: Options,
+    pub(super) identities: Identities,
     pub(super) budget: Arc<NodeBudget>,
     pub(super) gauges: Arc<Gauges>,
     pub(super) tickets_given: u32,
@@ -77,6 +79,7 @@ impl Core {
         desk: Desk,
         shard_count: u16,
         queue_defaults: Options,
+        identities: Identities,
         budget: Arc<NodeBudget>,
         gauges: Arc<Gauges>,
         clock: Clock,
@@ -91,6 +94,7 @@ impl Core {
             now: Time(clock.now_ns()),
             shard_count,
             queue_defaults,
+            identities,
             transit: Transit::new(Arc::clone(&budget)),
             budget,
             gauges,

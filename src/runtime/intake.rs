@@ -18,11 +18,6 @@ use crate::api::route::{Found, Route};
 use crate::api::{Failure, answer, query, route};
 use crate::metrics;
 
-/// Who asks: a fixed default until identities come in here.
-fn identify(_head: &http::Head<'_>) -> Tenant {
-    Tenant::DEFAULT
-}
-
 impl Core {
     /// Answers a whole request, or makes it the connection's pending one.
     pub(super) fn request(&mut self, connections: &mut Connections, id: ConnectionId, request: &Request<'_>) {
@@ -45,7 +40,7 @@ impl Core {
         found: Found<'_>,
         request: &Request<'_>,
     ) -> Result<(), Failure> {
-        let tenant = identify(&request.head);
+        let tenant = self.identities.identify(found.endpoint.access, &request.head)?;
         let params = request.head.query.unwrap_or_default();
         let asking = Asking { connections, id, delivery, tenant };
         match found.endpoint.route {

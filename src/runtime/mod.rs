@@ -36,6 +36,7 @@ use self::frame::Frame;
 use crate::api::id::Incarnation;
 use crate::banner;
 use crate::config::{Config, Cores};
+use crate::identity::Identities;
 use crate::metrics::Gauges;
 use crate::start_error::StartError;
 
@@ -137,6 +138,7 @@ impl Node {
             desk,
             config.cores.shard_count as u16,
             config.queue_defaults,
+            Identities::new(config.identity),
             Arc::clone(&self.budget),
             Arc::clone(&self.gauges),
             self.clock,
