@@ -4,11 +4,14 @@
 //! it held is gone, and a node that answers for half of its queues would hide that.
 
 mod calls;
+mod control;
 mod core;
 mod desk;
 mod frame;
+mod gate;
 mod gather;
 mod intake;
+mod proposing;
 mod replying;
 mod session;
 mod subscribing;
@@ -30,12 +33,16 @@ use mayfly_net::ring::{Driver, DriverConfig};
 use mayfly_shards::{NodeBudget, Rate, Shard, ShardConfig, ShardIndex, Span, TenantBudget};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use self::control::ControlCore;
 use self::core::Core;
 use self::desk::Desk;
 use self::frame::Frame;
+use self::gate::Gate;
+use crate::api::declaration::OptionDefaults;
 use crate::api::id::Incarnation;
 use crate::banner;
 use crate::config::{Config, Cores};
+use crate::control::{Consensus, State};
 use crate::identity::Identities;
 use crate::metrics::Gauges;
 use crate::start_error::StartError;
@@ -60,6 +67,7 @@ struct Node {
     hash_seed: u64,
     is_stopping: Arc<AtomicBool>,
     draining_count: Arc<AtomicUsize>,
+    gate: Gate,
 }
 
 /// Runs a node until it was told to stop and has drained.
@@ -69,7 +77,9 @@ struct Node {
 pub fn serve(config: Config) -> Result<(), StartError> {
     let core_count = config.cores.shard_count;
     let node = Node::new(config);
-    let ends = Mesh::of_cores(core_count, LANE_CAPACITY).map_err(|error| core_error(0, &error))?;
+    // The control core's end is the last.
+    let mut ends = Mesh::of_cores(core_count + 1, LANE_CAPACITY).map_err(|error| core_error(0, &error))?;
+    let control = ends.pop().map(|mesh| start_control(&node, mesh));
     let wakers: Vec<Arc<Waker>> = ends.iter().map(Mesh::waker).collect();
     let (report, reports) = mpsc::channel();
     let mut threads = Vec::new();
@@ -95,6 +105,9 @@ pub fn serve(config: Config) -> Result<(), StartError> {
         let ended = thread.join().unwrap_or_else(|_| Err("it panicked".to_owned()));
         ended.map_err(|cause| StartError::Core { shard_index: index, cause })?;
     }
+    if let Some(control) = control {
+        control.end();
+    }
     log::info!("mayfly stopped");
     Ok(())
 }
@@ -110,6 +123,7 @@ impl Node {
             hash_seed: random(),
             is_stopping: Arc::new(AtomicBool::new(false)),
             draining_count: Arc::new(AtomicUsize::new(config.cores.shard_count)),
+            gate: Gate::default(),
             config: Arc::new(config),
         }
     }
@@ -137,9 +151,9 @@ impl Node {
             self.shard(shard_index),
             desk,
             config.cores.shard_count as u16,
-            config.queue_defaults,
             Identities::new(config.identity),
             Arc::clone(&self.budget),
+            self.gate.clone(),
             Arc::clone(&self.gauges),
             self.clock,
             config.http,
@@ -201,6 +215,38 @@ fn placement(cores: &Cores, index: usize) -> Placement {
             Placement::Unbound
         }
     }
+}
+
+/// The control core's thread.
+struct ControlThread {
+    thread: thread::JoinHandle<()>,
+    is_over: Arc<AtomicBool>,
+    waker: Arc<Waker>,
+}
+
+impl ControlThread {
+    /// Ends it, when no core needs it any more.
+    fn end(self) {
+        self.is_over.store(true, Relaxed);
+        self.waker.wake();
+        let _ = self.thread.join();
+    }
+}
+
+fn start_control(node: &Node, mesh: Mesh<Frame>) -> ControlThread {
+    let defaults = &node.config.queue_defaults;
+    let defaults = OptionDefaults {
+        queue_max_bytes: defaults.max_bytes,
+        queue_max_length: defaults.max_length,
+        lease_seconds: defaults.lease_seconds,
+        retry_limit: defaults.retry_limit,
+    };
+    let waker = mesh.waker();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&is_over);
+    let control = ControlCore::new(mesh, node.config.cores.shard_count as u16, defaults, Consensus::default(), State::default());
+    let thread = thread::spawn(move || control.run(&told));
+    ControlThread { thread, is_over, waker }
 }
 
 /// Starts the thread of one core.
