@@ -10,6 +10,8 @@ use mayfly_shards::{GROUPS_MAX, PARTITIONS_MAX, Refusal};
 use super::fault::Fault;
 use super::json::append_string;
 use super::route::Missed;
+use crate::identity::Forbidden;
+use crate::identity::token::TokenFault;
 
 /// Why a request has no success to answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +32,10 @@ pub enum Failure {
     RequestTimeout,
     /// No such path, or not with this method.
     Missed(Missed),
+    /// There is no token that holds.
+    Unauthorized(TokenFault),
+    /// The token does not suffice.
+    Forbidden(Forbidden),
     /// The request cannot be read.
     Unreadable(Fault),
     /// depth of a queue that is not there.
@@ -75,6 +81,8 @@ impl Failure {
             Self::RequestTimeout => row(Status::RequestTimeout, BAD_REQUEST, None),
             Self::Missed(Missed::NoSuchRoute) => row(Status::NotFound, "no_such_route", None),
             Self::Missed(Missed::MethodNotAllowed { .. }) => row(Status::MethodNotAllowed, "method_not_allowed", None),
+            Self::Unauthorized(_) => row(Status::Unauthorized, "unauthorized", None),
+            Self::Forbidden(_) => row(Status::Forbidden, "forbidden", None),
             Self::Unreadable(_) => row(Status::BadRequest, "ephemeral_bad_request", None),
             Self::QueueNotFound => row(Status::NotFound, "ephemeral_queue_not_found", None),
             Self::Refused(refusal) => refusal_row(*refusal),
@@ -92,6 +100,12 @@ impl Failure {
             Self::Missed(Missed::MethodNotAllowed { allow }) => Some(allow),
             _ => None,
         }
+    }
+
+    /// What a `WWW-Authenticate` header says, where one is due.
+    #[must_use]
+    pub fn authenticate(&self) -> Option<&'static str> {
+        matches!(self, Self::Unauthorized(_)).then_some("Bearer")
     }
 
     /// Appends the answer's body.
@@ -132,6 +146,8 @@ impl fmt::Display for Failure {
             Self::RequestTimeout => f.write_str("the request did not arrive in time"),
             Self::Missed(Missed::NoSuchRoute) => f.write_str("there is no such route"),
             Self::Missed(Missed::MethodNotAllowed { allow }) => write!(f, "this route allows {allow} only"),
+            Self::Unauthorized(fault) => fault.fmt(f),
+            Self::Forbidden(forbidden) => forbidden.fmt(f),
             Self::Unreadable(fault) => fault.fmt(f),
             Self::QueueNotFound => f.write_str("there is no such queue"),
             Self::Refused(refusal) => fmt_refusal(*refusal, f),
@@ -216,6 +232,8 @@ mod tests {
         assert_eq!(seen(Missed::NoSuchRoute), (404, "no_such_route", None));
         assert_eq!(seen(Missed::MethodNotAllowed { allow: "GET".to_owned() }), (405, "method_not_allowed", None));
         assert_eq!(seen(Fault::Missing("queue")), (400, "ephemeral_bad_request", None));
+        assert_eq!(seen(TokenFault::Missing), (401, "unauthorized", None));
+        assert_eq!(seen(Forbidden::Role), (403, "forbidden", None));
         assert_eq!(seen(Failure::QueueNotFound), (404, "ephemeral_queue_not_found", None));
         assert_eq!(seen(Refusal::QueueFull { can_fit: true }), (429, "queue_full", Some(1)));
         assert_eq!(seen(Refusal::QueueFull { can_fit: false }), (429, "queue_full", None));
@@ -249,5 +267,7 @@ mod tests {
     fn only_a_wrong_method_is_told_what_is_allowed() {
         assert_eq!(Failure::from(Missed::MethodNotAllowed { allow: "GET, HEAD".to_owned() }).allow(), Some("GET, HEAD"));
         assert_eq!(Failure::QueueNotFound.allow(), None);
+        assert_eq!(Failure::from(TokenFault::Expired).authenticate(), Some("Bearer"));
+        assert_eq!(Failure::from(Forbidden::Role).authenticate(), None);
     }
 }

@@ -15,6 +15,7 @@ use mayfly_generator::http::Style;
 use mayfly_generator::loops::Loop;
 use mayfly_generator::node::{LOOPS, measure, probe};
 use mayfly_generator::report::{Row, table};
+use mayfly_generator::request;
 
 const LONG_ABOUT: &str = "\
 Measure a node that runs: rates and latencies as its clients see them. One thread drives all connections; `taskset -c N mayfly bench …` \
@@ -48,6 +49,11 @@ pub(super) fn command() -> Command {
         .after_help(EXIT_CODES)
         .arg(Arg::new("shape").value_name("SHAPE").num_args(0..).help("Loops to run, each named by how it begins [default: all]"))
         .arg(text("url", "URL", "Where the node serves [default: http://127.0.0.1:6632]"))
+        .arg(text(
+            "token-file",
+            "FILE",
+            "File that holds a token (JWT), sent with every request [default: what MAYFLY_TOKEN holds, if anything]",
+        ))
         .arg(text("seconds", "SECONDS", "How long each loop is measured, after a quarter of it to warm up [default: 1]"))
         .arg(text("rounds", "N", "How often all of it is done; the table shows medians [default: 1]"))
         .arg(text("rate", "N", "Calls due a second, whatever became of those before (open loop): latency counts from when a call was due"))
@@ -71,6 +77,9 @@ struct Plan {
 /// The line that says what could not be read, reached or measured.
 pub(super) fn run(typed: &ArgMatches) -> Result<(), String> {
     let plan = Plan::read(typed)?;
+    if let Some(token) = token(typed)? {
+        request::authorize(&token);
+    }
     let Plan { url, address, .. } = &plan;
     let remedy = "start one with `mayfly serve`, or name another with --url";
     probe(*address).map_err(|error| format!("cannot reach a node at {url}: {error}; {remedy}"))?;
@@ -158,6 +167,19 @@ fn chosen(typed: &ArgMatches, rate_per_s: Option<u32>) -> Result<Vec<(&'static s
     });
     let loops: Vec<_> = at_a_rate.collect();
     if loops.is_empty() { Err("--rate: only the shapes of rpc have one; choose of them or leave it out".into()) } else { Ok(loops) }
+}
+
+/// The token that requests carry: of the file, else of the environment.
+fn token(typed: &ArgMatches) -> Result<Option<String>, String> {
+    let text = match typed.get_one::<OsString>("token-file") {
+        Some(path) => std::fs::read_to_string(path).map_err(|error| format!("--token-file: cannot read {}: {error}", path.display()))?,
+        None => std::env::var("MAYFLY_TOKEN").unwrap_or_default(),
+    };
+    let token = text.trim();
+    if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err("--token-file, MAYFLY_TOKEN: it holds no token; expected one line of visible ASCII".to_owned());
+    }
+    Ok((!token.is_empty()).then(|| token.to_owned()))
 }
 
 /// The first address of `http://HOST[:PORT]`.

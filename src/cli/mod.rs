@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use clap::builder::OsStringValueParser;
 use clap::{Arg, Command};
 
-use crate::config::settings::{SETTINGS, Setting};
+use crate::config::settings::{Setting, settings};
 
 /// The node could not start, or had to stop: one line on standard error says why.
 const EXIT_REFUSED: u8 = 1;
@@ -82,7 +82,7 @@ fn command() -> Command {
 }
 
 fn serve_command() -> Command {
-    Command::new("serve").about("Start a node").long_about(SERVE_LONG_ABOUT).after_help(EXIT_CODES).args(SETTINGS.iter().map(flag))
+    Command::new("serve").about("Start a node").long_about(SERVE_LONG_ABOUT).after_help(EXIT_CODES).args(settings().map(flag))
 }
 
 /// One setting as a flag: any text is taken here and read in the second stage.
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn the_help_names_every_setting_its_variables_and_the_exit_codes() {
         let help = serve_command().render_long_help().to_string().replace("\n          ", " ");
-        for setting in SETTINGS {
+        for setting in settings() {
             assert!(help.contains(&format!("--{} <{}>", setting.flag, setting.value_name)), "{}", setting.flag);
             assert!(help.contains(&setting.environment_name()), "{}", setting.flag);
             assert!(setting.published.is_none_or(|name| help.contains(name)), "{}", setting.flag);

@@ -95,6 +95,8 @@ pub struct HttpConfig {
 pub enum Unmet {
     /// Cores: see [`CoresRefused`].
     Cores(CoresRefused),
+    /// Tokens cannot be checked as the settings ask for.
+    Identity(identity::Contradiction),
     /// `--max-connections`, or the least that makes sense, needs more descriptors than the process may open.
     Descriptors {
         /// Descriptors needed.
@@ -108,6 +110,7 @@ impl fmt::Display for Unmet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cores(refused) => refused.fmt(f),
+            Self::Identity(contradiction) => contradiction.fmt(f),
             Self::Descriptors { needed, allowed } => {
                 write!(
                     f,
@@ -151,11 +154,20 @@ impl Config {
             abandoned: span_unless_zero(settings.abandoned),
             group_idle: span_unless_zero(settings.group_idle),
             rate: settings.rate(),
-            identity: if settings.tenancy_header { identity::Source::Header } else { identity::Source::Default },
+            identity: source(settings)?,
             log_level: settings.log_level,
             log_format: settings.log_format,
         })
     }
+}
+
+/// Where identities come from: a token wins over the header.
+fn source(settings: &Settings) -> Result<identity::Source, Unmet> {
+    if settings.jwt.is_enabled {
+        settings.jwt.accepted().map_err(Unmet::Identity)?;
+        return Ok(identity::Source::Token(Box::new(settings.jwt.clone())));
+    }
+    Ok(if settings.tenancy_header { identity::Source::Header } else { identity::Source::Default })
 }
 
 /// Connections that fit the descriptor limit beside what the process itself opens.

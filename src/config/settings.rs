@@ -4,13 +4,17 @@
 //! An empty environment variable counts as unset; an empty flag does not. The last setting in the table to write a field would win, so
 //! no two of them write the same one.
 
+mod jwt;
+
 use std::ffi::OsString;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use super::{CoreSettings, Rate, value};
+use crate::identity::TokenSettings;
 use crate::logging::{Format, Level};
+pub use jwt::JWT_SETTINGS;
 use mayfly_shards::SHARDS_MAX;
 
 /// Every setting, read but not yet measured against the host.
@@ -56,6 +60,8 @@ pub struct Settings {
     pub burst_messages: Option<u64>,
     /// `--tenancy-header`.
     pub tenancy_header: bool,
+    /// `--jwt-…`.
+    pub jwt: TokenSettings,
     /// `--log`.
     pub log_level: Level,
     /// `--log-format`.
@@ -85,6 +91,7 @@ impl Default for Settings {
             rate_messages_per_second: 0,
             burst_messages: None,
             tenancy_header: false,
+            jwt: TokenSettings::default(),
             log_level: Level::Info,
             log_format: Format::Text,
         }
@@ -106,16 +113,16 @@ impl Settings {
         (messages_per_second > 0).then_some(Rate { messages_per_second, burst_messages })
     }
 
-    /// Reads every setting of [`SETTINGS`]: `typed` gives the text of a flag on the command line, `environment` that of a variable.
+    /// Reads every setting of [`settings`]: `typed` gives the text of a flag on the command line, `environment` that of a variable.
     ///
     /// # Errors
     /// The first setting that cannot be read.
     pub fn read(typed: impl Fn(&str) -> Option<OsString>, environment: impl Fn(&str) -> Option<OsString>) -> Result<Self, Unreadable> {
         let mut settings = Self::default();
-        for setting in SETTINGS {
+        for setting in self::settings() {
             if let Some((name, text)) = setting.text(&typed, &environment) {
                 let readable = text.to_str().and_then(|text| (setting.set)(&mut settings, text));
-                readable.ok_or_else(|| Unreadable { name, text: text.to_string_lossy().into_owned(), expected: setting.expected })?;
+                readable.ok_or_else(|| Unreadable { name, text: setting.shown(&text), expected: setting.expected })?;
             }
         }
         if settings.listen.is_none() {
@@ -186,6 +193,11 @@ impl Setting {
         format!("MAYFLY_{}", self.flag.to_ascii_uppercase().replace('-', "_"))
     }
 
+    /// What was typed, as an error may show it.
+    fn shown(&self, text: &OsString) -> String {
+        if SECRET_FLAGS.contains(&self.flag) { "(a secret)".to_owned() } else { text.to_string_lossy().into_owned() }
+    }
+
     /// Where the setting was typed and what, if anywhere.
     fn text(&self, typed: impl Fn(&str) -> Option<OsString>, environment: impl Fn(&str) -> Option<OsString>) -> Option<(String, OsString)> {
         if let Some(text) = typed(self.flag) {
@@ -204,8 +216,16 @@ fn put<T>(field: &mut T, read: Option<T>) -> Option<()> {
 const SECONDS: &str = "seconds, a fraction allowed (300, 1.5), 0 for never";
 const BYTES: &str = "bytes from 1 on, as a number or with a unit (1000000, 64MiB)";
 
+/// Settings whose text no error shows.
+const SECRET_FLAGS: &[&str] = &["jwt-secret"];
+
 /// Every setting with a flag, in the order of the help.
-pub const SETTINGS: &[Setting] = &[
+pub fn settings() -> impl Iterator<Item = &'static Setting> + Clone {
+    SETTINGS.iter().chain(JWT_SETTINGS)
+}
+
+/// Those that are not of a table of their own.
+const SETTINGS: &[Setting] = &[
     Setting {
         flag: "listen",
         published: None,

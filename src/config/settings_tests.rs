@@ -75,13 +75,14 @@ fn a_burst_without_a_rate_means_nothing_and_defaults_to_twice_the_rate() {
 
 #[test]
 fn what_cannot_be_read_is_one_line_naming_setting_text_and_expectation() {
-    for setting in SETTINGS {
+    for setting in settings() {
         let environment_name = setting.environment_name();
         let text = "no\nsuch thing";
+        let shown = if setting.flag == "jwt-secret" { "\"(a secret)\"" } else { "\"no\\nsuch thing\"" };
         let by_flag = line(&[(setting.flag, text)], &[]);
         let by_environment = line(&[], &[(&environment_name, text)]);
-        assert_eq!(by_flag, format!("--{}: cannot read \"no\\nsuch thing\"; expected {}", setting.flag, setting.expected));
-        assert_eq!(by_environment, format!("{environment_name}: cannot read \"no\\nsuch thing\"; expected {}", setting.expected));
+        assert_eq!(by_flag, format!("--{}: cannot read {shown}; expected {}", setting.flag, setting.expected));
+        assert_eq!(by_environment, format!("{environment_name}: cannot read {shown}; expected {}", setting.expected));
     }
     let long = "x".repeat(10_000);
     assert!(line(&[("log", &long)], &[]).len() < 200);
@@ -99,6 +100,12 @@ fn out_of_range_is_unreadable() {
         ("burst", &["0"]),
         ("queue-max-length", &["0", "4294967296"]),
         ("spin-us", &["1000001"]),
+        ("jwt-algorithm", &["", "none", "ES256", "HS256,none", "HS256,", "HS256 RS256"]),
+        ("jwt-jwks-url", &["ftp://h/", "h/keys", "https://", "http:///keys", "http://h/a b"]),
+        ("jwt-jwks-refresh-s", &["0", "0.5"]),
+        ("jwt-skip-paths", &["health", "/a,,/b"]),
+        ("jwt-secret", &[""]),
+        ("jwt-clock-skew", &["-1", "3601", "1.5"]),
     ];
     for (flag, texts) in table {
         for text in *texts {
@@ -115,8 +122,49 @@ fn a_text_that_is_not_utf8_is_unreadable() {
 }
 
 #[test]
+fn every_published_name_of_tokens_is_read() {
+    use crate::identity::settings::{RoleNames, Secret};
+    use jsonwebtoken::Algorithm;
+    let environment = [
+        ("JWT_ENABLED", "true"),
+        ("JWT_ALGORITHM", "RS256, eddsa"),
+        ("JWT_SECRET", "s"),
+        ("JWT_PUBLIC_KEY", "-----BEGIN PUBLIC KEY-----\nx"),
+        ("JWT_JWKS_URL", "https://h/keys"),
+        ("JWT_ISSUER", "i"),
+        ("JWT_AUDIENCE", "a"),
+        ("JWT_CLOCK_SKEW", "7"),
+        ("JWT_SKIP_PATHS", "/a, /b/"),
+        ("JWT_ROLES_CLAIM", "realm_access.roles"),
+        ("JWT_ROLE_ADMIN", "1"),
+        ("JWT_ROLE_READ_WRITE", "2"),
+        ("JWT_ROLE_READ_ONLY", "3"),
+        ("JWT_ROLE_WRITE_ONLY", "4"),
+        ("JWT_TENANT_CLAIM", "t"),
+    ];
+    let text = |text: &str| text.to_owned();
+    let wanted = TokenSettings {
+        is_enabled: true,
+        algorithms: vec![Algorithm::RS256, Algorithm::EdDSA],
+        secret: Some(Secret(text("s"))),
+        public_key: Some(text("-----BEGIN PUBLIC KEY-----\nx")),
+        jwks_url: Some(text("https://h/keys")),
+        issuer: Some(text("i")),
+        audience: Some(text("a")),
+        clock_skew: Duration::from_secs(7),
+        skip_paths: vec![text("/a"), text("/b/")],
+        roles_claims: vec![text("realm_access.roles")],
+        role_names: RoleNames { admin: text("1"), read_write: text("2"), read_only: text("3"), write_only: text("4") },
+        tenant_claim: text("t"),
+        ..TokenSettings::default()
+    };
+    assert_eq!(read(&[], &environment).map(|settings| settings.jwt), Ok(wanted));
+    assert_eq!(read(&[("jwt-algorithm", "auto")], &environment).map(|settings| settings.jwt.algorithms), Ok(Vec::new()));
+}
+
+#[test]
 fn the_help_shows_the_true_defaults() {
-    for setting in SETTINGS {
+    for setting in settings() {
         let mut settings = Settings::default();
         let in_words = setting.default.contains(' ');
         if !in_words && setting.flag != "listen" {
@@ -128,8 +176,8 @@ fn the_help_shows_the_true_defaults() {
 
 #[test]
 fn names_are_given_once() {
-    let mut names: Vec<String> = SETTINGS.iter().map(Setting::environment_name).collect();
-    names.extend(SETTINGS.iter().filter_map(|setting| setting.published.map(str::to_owned)));
+    let mut names: Vec<String> = settings().map(Setting::environment_name).collect();
+    names.extend(settings().filter_map(|setting| setting.published.map(str::to_owned)));
     let count = names.len();
     names.sort();
     names.dedup();
@@ -139,7 +187,7 @@ fn names_are_given_once() {
 #[test]
 fn the_readme_lists_every_setting_and_the_overheads() {
     let readme = include_str!("../../README.md");
-    for setting in SETTINGS {
+    for setting in settings() {
         let published = setting.published.map(|name| format!(", `{name}`")).unwrap_or_default();
         let (flag, value_name) = (setting.flag, setting.value_name.replace('|', "/"));
         let row =

@@ -205,6 +205,14 @@ impl Core {
                     }
                     break;
                 }
+                Decoded::Opened(head) => {
+                    if let Err(failure) = self.admit(id, &head) {
+                        let delivery = http::Delivery::of(&head).closing();
+                        // Its body is not wanted: nothing of it is taken.
+                        reader = Reader::default();
+                        self.clerk(connections).fail(id, delivery, &failure);
+                    }
+                }
                 Decoded::Continue => {
                     if let Some(output) = connections.output(id) {
                         output.buffer().extend_from_slice(CONTINUE);

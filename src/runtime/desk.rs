@@ -141,7 +141,8 @@ impl Clerk<'_> {
     pub(super) fn fail(&mut self, id: ConnectionId, delivery: http::Delivery, failure: &Failure) {
         let row = failure.row();
         let retry_after_s = row.retry_after_secs.map(|secs| u32::try_from(secs).unwrap_or(u32::MAX));
-        let head = http::Answer { allow: failure.allow(), retry_after_s, ..http::Answer::json(row.status) };
+        let head =
+            http::Answer { allow: failure.allow(), authenticate: failure.authenticate(), retry_after_s, ..http::Answer::json(row.status) };
         self.respond(id, delivery, &head, |out| failure.append_body(out));
     }
 

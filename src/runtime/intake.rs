@@ -43,7 +43,7 @@ impl Core {
         found: Found<'_>,
         request: &Request<'_>,
     ) -> Result<(), Failure> {
-        let tenant = self.identities.identify(found.endpoint.access, &request.head)?;
+        let tenant = self.identify(id, &found, &request.head)?;
         let params = request.head.query.unwrap_or_default();
         let asking = Asking { connections, id, delivery, tenant };
         match found.endpoint.route {
@@ -71,6 +71,29 @@ impl Core {
             Route::Index => {
                 self.say(asking, Status::Ok, concat!(r#"{"name":"mayfly","version":""#, env!("CARGO_PKG_VERSION"), r#""}"#).as_bytes())
             }
+        }
+    }
+
+    /// Decides by a request's head, before its body is read, whether it may be asked at all, and notes whose it is.
+    pub(super) fn admit(&mut self, id: ConnectionId, head: &http::Head<'_>) -> Result<(), Failure> {
+        let found = route::find(head.method, head.path)?;
+        if !self.identities.are_default() {
+            let tenant = self.identities.identify(found.endpoint, head)?;
+            if let Some(session) = self.desk.sessions.get(id) {
+                session.admitted = Some(tenant);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whose a request is: as it was decided before its body was read, else by its head now.
+    fn identify(&mut self, id: ConnectionId, found: &Found<'_>, head: &http::Head<'_>) -> Result<Tenant, Failure> {
+        if self.identities.are_default() {
+            return Ok(Tenant::DEFAULT);
+        }
+        match self.desk.sessions.get(id).and_then(|session| session.admitted.take()) {
+            Some(tenant) => Ok(tenant),
+            None => self.identities.identify(found.endpoint, head),
         }
     }
 

@@ -43,7 +43,7 @@ use crate::api::id::Incarnation;
 use crate::banner;
 use crate::config::{Config, Cores};
 use crate::control::{Consensus, State};
-use crate::identity::Identities;
+use crate::identity::{Authority, Identities};
 use crate::metrics::Gauges;
 use crate::start_error::StartError;
 
@@ -60,6 +60,7 @@ const PREEMPT_SPAN: Duration = Duration::from_secs(3_600);
 #[derive(Clone)]
 struct Node {
     config: Arc<Config>,
+    authority: Authority,
     clock: Clock,
     budget: Arc<NodeBudget>,
     gauges: Arc<Gauges>,
@@ -76,7 +77,8 @@ struct Node {
 /// What kept it from starting, or which core failed.
 pub fn serve(config: Config) -> Result<(), StartError> {
     let core_count = config.cores.shard_count;
-    let node = Node::new(config);
+    let authority = Authority::open(&config.identity).map_err(StartError::Identity)?;
+    let node = Node::new(config, authority);
     // The control core's end is the last.
     let mut ends = Mesh::of_cores(core_count + 1, LANE_CAPACITY).map_err(|error| core_error(0, &error))?;
     let control = ends.pop().map(|mesh| start_control(&node, mesh));
@@ -113,7 +115,7 @@ pub fn serve(config: Config) -> Result<(), StartError> {
 }
 
 impl Node {
-    fn new(config: Config) -> Self {
+    fn new(config: Config, authority: Authority) -> Self {
         let rate = config.rate.map_or(Rate::unlimited(), |rate| Rate::new(rate.messages_per_second, rate.burst_messages));
         Self {
             budget: Arc::new(NodeBudget::new(config.node_bytes_max, TenantBudget::with_rate(rate))),
@@ -125,6 +127,7 @@ impl Node {
             draining_count: Arc::new(AtomicUsize::new(config.cores.shard_count)),
             gate: Gate::default(),
             config: Arc::new(config),
+            authority,
         }
     }
 
@@ -151,7 +154,7 @@ impl Node {
             self.shard(shard_index),
             desk,
             config.cores.shard_count as u16,
-            Identities::new(config.identity),
+            Identities::new(&self.authority),
             Arc::clone(&self.budget),
             self.gate.clone(),
             Arc::clone(&self.gauges),

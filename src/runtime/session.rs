@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use mayfly_net::http::{Delivery, Reader};
 use mayfly_net::ring::ConnectionId;
-use mayfly_shards::{Receipt, ShardIndex, Ticket, Undelivered};
+use mayfly_shards::{Receipt, ShardIndex, Tenant, Ticket, Undelivered};
 use smallvec::SmallVec;
 
 use super::gather::Gather;
@@ -154,6 +154,8 @@ pub(super) struct Session {
     pub(super) id: Option<ConnectionId>,
     pub(super) reader: Reader,
     pub(super) pending: Option<Pending>,
+    /// Whose the request is whose body is being read, as its head said.
+    pub(super) admitted: Option<Tenant>,
     /// The connection's last request was a subscription: it has a pop pending, or waits until its output drains.
     pub(super) subscription: Option<Box<Subscription>>,
     pub(super) stash: Vec<u8>,

@@ -1,14 +1,27 @@
 //! Requests of the broker's wire as bytes, and the little of its answers that a load generator reads.
 
 use std::io::Write;
+use std::sync::OnceLock;
 
 /// The payload of every one-way message: 64 bytes of JSON.
 pub const PAYLOAD: &str = "\"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\"";
 
+/// The header line of a token, for every request of this process.
+static AUTHORIZATION: OnceLock<String> = OnceLock::new();
+
+/// Has every request carry a token from now on; the first one counts.
+pub fn authorize(token: &str) {
+    AUTHORIZATION.get_or_init(|| format!("authorization: Bearer {token}\r\n"));
+}
+
+fn authorization() -> &'static str {
+    AUTHORIZATION.get().map_or("", String::as_str)
+}
+
 /// Appends a POST to a route of the family (`push`, `ack`).
 pub fn post(output: &mut Vec<u8>, route: &str, body: &str) {
-    let length = body.len();
-    let head = format_args!("POST /api/v1/ephemeral/{route} HTTP/1.1\r\nhost: bench\r\ncontent-length: {length}\r\n\r\n");
+    let (length, token) = (body.len(), authorization());
+    let head = format_args!("POST /api/v1/ephemeral/{route} HTTP/1.1\r\nhost: bench\r\n{token}content-length: {length}\r\n\r\n");
     output.write_fmt(head).expect("a vector takes everything");
     output.extend_from_slice(body.as_bytes());
 }
@@ -22,19 +35,22 @@ pub fn push(output: &mut Vec<u8>, queue: &str, payload: &str, count: usize) {
 
 /// Appends a pop; `rest` is the query behind the queue, such as `&wait=true`.
 pub fn pop(output: &mut Vec<u8>, queue: &str, rest: &str) {
-    let head = format_args!("GET /api/v1/ephemeral/pop?queue={queue}{rest} HTTP/1.1\r\nhost: bench\r\n\r\n");
+    let token = authorization();
+    let head = format_args!("GET /api/v1/ephemeral/pop?queue={queue}{rest} HTTP/1.1\r\nhost: bench\r\n{token}\r\n");
     output.write_fmt(head).expect("a vector takes everything");
 }
 
 /// Appends a GET of a route of the family.
 pub fn get(output: &mut Vec<u8>, route: &str) {
-    let head = format_args!("GET /api/v1/ephemeral/{route} HTTP/1.1\r\nhost: bench\r\n\r\n");
+    let token = authorization();
+    let head = format_args!("GET /api/v1/ephemeral/{route} HTTP/1.1\r\nhost: bench\r\n{token}\r\n");
     output.write_fmt(head).expect("a vector takes everything");
 }
 
 /// Appends the deletion of a queue.
 pub fn delete(output: &mut Vec<u8>, queue: &str) {
-    let head = format_args!("DELETE /api/v1/ephemeral/queue/{queue} HTTP/1.1\r\nhost: bench\r\n\r\n");
+    let token = authorization();
+    let head = format_args!("DELETE /api/v1/ephemeral/queue/{queue} HTTP/1.1\r\nhost: bench\r\n{token}\r\n");
     output.write_fmt(head).expect("a vector takes everything");
 }
 

@@ -83,6 +83,8 @@ pub struct Answer<'a> {
     pub content_type: ContentType,
     /// The route's methods, as `allow` lists them: with 405.
     pub allow: Option<&'a str>,
+    /// How to prove who asks, as `www-authenticate` says it: with 401.
+    pub authenticate: Option<&'a str>,
     /// Seconds until asking again makes sense.
     pub retry_after_s: Option<u32>,
 }
@@ -91,7 +93,7 @@ impl Answer<'_> {
     /// An ordinary JSON answer.
     #[must_use]
     pub const fn json(status: Status) -> Self {
-        Self { status, content_type: ContentType::Json, allow: None, retry_after_s: None }
+        Self { status, content_type: ContentType::Json, allow: None, authenticate: None, retry_after_s: None }
     }
 
     /// Appends the whole answer to `out`.
@@ -132,6 +134,10 @@ impl Answer<'_> {
         if let Some(methods) = self.allow {
             out.extend_from_slice(b"\r\nallow: ");
             out.extend_from_slice(methods.as_bytes());
+        }
+        if let Some(challenge) = self.authenticate {
+            out.extend_from_slice(b"\r\nwww-authenticate: ");
+            out.extend_from_slice(challenge.as_bytes());
         }
         if let Some(seconds) = self.retry_after_s {
             out.extend_from_slice(b"\r\nretry-after: ");

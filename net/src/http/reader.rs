@@ -24,6 +24,10 @@ const BLANK_LINES_MAX: u8 = 8;
 pub enum Decoded<'a> {
     /// All input was taken; more is needed.
     Incomplete,
+    /// A head is complete and its body, which has bytes or chunks, is not. Nothing of the body was taken: whoever may not send it is
+    /// told so now, and the reader dropped. Else decode on. Said once a request, before anything else is said of its body; of a
+    /// request that lies whole in the input it is not said.
+    Opened(Head<'a>),
     /// A head that expects `100 Continue` is complete and nothing of its body is there: send [`super::CONTINUE`] (behind
     /// the answers to earlier requests) and decode on. Said at most once a request.
     Continue,
@@ -92,10 +96,11 @@ enum State {
         after_cr: bool,
     },
     Head(Scan),
-    /// The whole head is held and its body not begun: within one call only.
+    /// The whole head is held and its body not begun: until the call after the one that said so.
     Opened {
         length: Length,
         expects_continue: bool,
+        is_told: bool,
     },
     Declared {
         head_bytes: usize,
@@ -124,6 +129,7 @@ impl Default for State {
 /// What taking input came to, before anything is borrowed for the caller.
 enum Progress {
     Starved,
+    Opened,
     Continue,
     /// The held request is whole; its head has this many bytes.
     Whole(usize),
@@ -148,6 +154,10 @@ impl Reader {
         }
         match self.take(input, limits) {
             Ok(Progress::Starved) => Decoded::Incomplete,
+            Ok(Progress::Opened) => match head::parse(&self.held, limits) {
+                Ok(Some(parsed)) => Decoded::Opened(parsed.head),
+                _ => Decoded::Refused(Refused::Malformed("the head has no valid form")),
+            },
             Ok(Progress::Continue) => Decoded::Continue,
             Ok(Progress::Whole(head_bytes)) => self.hand_out(head_bytes, limits),
             Err(fault) => self.refuse(input, fault, limits),
@@ -218,7 +228,7 @@ impl Reader {
         }
         *input = rest;
         self.held.extend_from_slice(head_text);
-        self.state = State::Opened { length, expects_continue };
+        self.state = State::Opened { length, expects_continue, is_told: false };
         None
     }
 
@@ -229,7 +239,11 @@ impl Reader {
         {
             return Ok(Progress::Starved);
         }
-        if let State::Opened { length, expects_continue } = self.state {
+        if let State::Opened { length, expects_continue, is_told } = self.state {
+            if !is_told && length != Length::Declared(0) {
+                self.state = State::Opened { length, expects_continue, is_told: true };
+                return Ok(Progress::Opened);
+            }
             self.begin_body(length, limits)?;
             if expects_continue && input.is_empty() && length != Length::Declared(0) {
                 return Ok(Progress::Continue);
@@ -267,7 +281,7 @@ impl Reader {
         }
         // The scan found an empty line, so a parser that still wants more is at odds with it.
         let parsed = head::parse(&self.held, limits)?.ok_or(Fault::Malformed("the head has no valid form"))?;
-        self.state = State::Opened { length: parsed.length, expects_continue: parsed.expects_continue };
+        self.state = State::Opened { length: parsed.length, expects_continue: parsed.expects_continue, is_told: false };
         Ok(true)
     }
 

@@ -14,13 +14,56 @@ fn chunked_outcome(body: &str, limits: &Limits) -> Outcome {
 fn body_of(sent: &[u8], piece_bytes: usize) -> Option<Vec<u8>> {
     let mut reader = Reader::default();
     for mut piece in sent.chunks(piece_bytes) {
-        match reader.decode(&mut piece, &Limits::default()) {
-            Decoded::Request(request) => return Some(request.body.to_vec()),
-            Decoded::Incomplete | Decoded::Continue => {}
-            Decoded::Refused(refused) => panic!("{refused:?}"),
+        loop {
+            match reader.decode(&mut piece, &Limits::default()) {
+                Decoded::Request(request) => return Some(request.body.to_vec()),
+                Decoded::Incomplete => break,
+                Decoded::Opened(_) | Decoded::Continue => {}
+                Decoded::Refused(refused) => panic!("{refused:?}"),
+            }
         }
     }
     None
+}
+
+/// Asserts that a head is complete at the end of what `input` has of it, and that nothing behind it was taken.
+#[track_caller]
+fn assert_opened(reader: &mut Reader, input: &mut &[u8]) {
+    let before = *input;
+    assert!(matches!(reader.decode(input, &Limits::default()), Decoded::Opened(_)));
+    assert!(before[..before.len() - input.len()].ends_with(b"\r\n\r\n"));
+}
+
+#[test]
+fn a_head_is_told_once_before_its_body_unless_both_are_there() {
+    let told = |pieces: &[&str]| {
+        let (mut reader, mut told) = (Reader::default(), Vec::new());
+        for piece in pieces {
+            let mut input = piece.as_bytes();
+            loop {
+                told.push(match reader.decode(&mut input, &Limits::default()) {
+                    Decoded::Incomplete => break,
+                    Decoded::Opened(head) => format!("opened {}", head.path.escape_ascii()),
+                    Decoded::Continue => "continue".to_owned(),
+                    Decoded::Request(request) => format!("request {}", request.body.escape_ascii()),
+                    Decoded::Refused(refused) => format!("{refused:?}"),
+                });
+            }
+        }
+        told
+    };
+    let (post, expect) = ("POST /p HTTP/1.1\r\nHost: x\r\n", "Expect: 100-continue\r\n");
+    let declared = format!("{post}Content-Length: 2\r\n\r\n");
+    assert_eq!(told(&[&format!("{declared}ab")]), ["request ab"]);
+    assert_eq!(told(&[&declared, "a", "b"]), ["opened /p", "request ab"]);
+    assert_eq!(told(&[&format!("{declared}a"), "b"]), ["opened /p", "request ab"]);
+    assert_eq!(told(&["POST /p HT", &declared[10..], "ab"]), ["opened /p", "request ab"]);
+    assert_eq!(told(&["POST /p HT", &format!("{post}\r\n")[10..]]), ["request "], "it has no body");
+    assert_eq!(told(&[&format!("{CHUNKED}0\r\n\r\n")]), ["opened /p", "request "]);
+    assert_eq!(told(&[&format!("{post}{expect}Content-Length: 2\r\n\r\n"), "ab"]), ["opened /p", "continue", "request ab"]);
+    let twice = format!("{declared}ab{declared}");
+    assert_eq!(told(&[&twice, "cd"]), ["request ab", "opened /p", "request cd"]);
+    assert_eq!(told(&[&format!("{post}Content-Length: 99999999999\r\n\r\n")])[0], "opened /p", "before its body is too large");
 }
 
 #[test]
@@ -121,6 +164,7 @@ fn a_refused_body_leaves_the_head_for_the_identity_check() {
     for sent in [sent.as_bytes(), declared] {
         let mut reader = Reader::default();
         let mut input = sent;
+        assert_opened(&mut reader, &mut input);
         match reader.decode(&mut input, &Limits::default()) {
             Decoded::Refused(Refused::BodyTooLarge(head)) => assert_eq!((head.path, head.header("HOST")), (&b"/p"[..], Some(&b"x"[..]))),
             other => panic!("{other:?}"),
@@ -137,7 +181,9 @@ fn memory_follows_what_arrived_and_not_what_was_declared() {
     let limits = Limits::default();
     let head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 60000000\r\n\r\n";
     let mut reader = Reader::default();
-    assert_eq!(reader.decode(&mut &head[..], &limits), Decoded::Incomplete);
+    assert_opened(&mut reader, &mut &head[..]);
+    assert!(reader.buffered_bytes() <= 2 * head.len(), "nothing for a body that may never be wanted");
+    assert_eq!(reader.decode(&mut &b""[..], &limits), Decoded::Incomplete);
     assert!(reader.buffered_bytes() <= (64 << 10) + head.len());
     let piece = [b'a'; 10_000];
     for count in 1..=100 {
@@ -151,7 +197,8 @@ fn memory_follows_what_arrived_and_not_what_was_declared() {
 fn a_small_declared_body_takes_no_more_than_itself() {
     let head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n";
     let mut reader = Reader::default();
-    assert_eq!(reader.decode(&mut &head[..], &Limits::default()), Decoded::Incomplete);
+    assert_opened(&mut reader, &mut &head[..]);
+    assert_eq!(reader.decode(&mut &b""[..], &Limits::default()), Decoded::Incomplete);
     assert!(reader.buffered_bytes() <= 1000 + head.len());
 }
 
@@ -162,6 +209,7 @@ fn a_connection_holds_nothing_once_its_request_is_done_with() {
     for _ in 0..2 {
         let (first, mut second) = sent.split_at(20);
         assert_eq!(reader.decode(&mut &first[..], &Limits::default()), Decoded::Incomplete);
+        assert_opened(&mut reader, &mut second);
         assert!(matches!(reader.decode(&mut second, &Limits::default()), Decoded::Request(request) if request.body == b"body"));
         assert_eq!(reader.stage(), Stage::Idle);
         reader.release();

@@ -13,6 +13,7 @@ fn story(pieces: &[&str]) -> Vec<String> {
         loop {
             match reader.decode(&mut input, &Limits::default()) {
                 Decoded::Incomplete => break,
+                Decoded::Opened(_) => {}
                 Decoded::Continue => seen.push("continue".to_owned()),
                 Decoded::Request(request) => {
                     seen.push(format!("{} {}", request.head.path.escape_ascii(), request.body.escape_ascii()).trim_end().to_owned());

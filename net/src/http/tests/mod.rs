@@ -46,7 +46,7 @@ fn outcome_of_pieces(pieces: &[&[u8]], limits: &Limits) -> Outcome {
         loop {
             match reader.decode(&mut input, limits) {
                 Decoded::Incomplete => break,
-                Decoded::Continue => {}
+                Decoded::Opened(_) | Decoded::Continue => {}
                 Decoded::Request(_) => return Outcome::Accepted,
                 Decoded::Refused(refused) => return outcome_of_refusal(refused),
             }
