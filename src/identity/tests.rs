@@ -4,6 +4,7 @@ use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
 use super::settings::Secret;
+use super::token::Rights;
 use super::*;
 use tokens::{claims, ed, now, rsa, secret, sign, token};
 
@@ -41,8 +42,6 @@ fn rights(may_read: bool, may_write: bool, is_admin: bool) -> [bool; 5] {
 fn allowed(rights: Rights) -> [bool; 5] {
     [Access::Public, Access::ReadOnly, Access::WriteOnly, Access::ReadWrite, Access::Admin].map(|access| rights.allow(access))
 }
-
-use super::token::Rights;
 
 #[test]
 fn exactly_the_configured_algorithm_is_accepted() {
@@ -270,4 +269,25 @@ fn a_path_is_skipped_as_a_whole_or_below_one_that_ends_in_a_slash() {
     {
         assert_eq!(bearers.authority.skips(path.as_bytes()), wanted, "{path}");
     }
+}
+
+#[test]
+fn the_nodes_own_routes_are_for_admins_of_any_tenant_and_ask_for_no_tenant_header() {
+    let admin_only = Endpoint { access: Access::Admin, ..crate::api::route::ENDPOINTS[0] };
+    let identify = |identities: &mut Identities, lines: &str| {
+        let text = format!("POST / HTTP/1.1\r\nHost: h\r\n{lines}\r\n");
+        match mayfly_net::http::Reader::default().decode(&mut text.as_bytes(), &Default::default()) {
+            mayfly_net::http::Decoded::Request(request) => identities.identify(&admin_only, &request.head),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(identify(&mut Identities::Header, ""), Ok(Tenant::DEFAULT));
+    let mut identities = Identities::Token(Box::new(bearers(&keyed(&[Algorithm::HS256]))));
+    let tenant = Tenant(0xaa).to_string();
+    let line = |role: &str| format!("Authorization: Bearer {}\r\n", token(role, json!({ "tenant": tenant })));
+    assert_eq!(identify(&mut identities, &line("admin")), Ok(Tenant(0xaa)));
+    assert_eq!(identify(&mut identities, &line("read-write")), Err(Failure::Forbidden(Forbidden::Role)));
+    let other = line("admin") + "X-Queen-Tenant: 00000000-0000-0000-0000-0000000000ab\r\n";
+    assert_eq!(identify(&mut identities, &other), Err(Failure::Forbidden(Forbidden::OtherTenant)));
+    assert_eq!(identify(&mut identities, ""), Err(Failure::Unauthorized(TokenFault::Missing)));
 }

@@ -210,6 +210,7 @@ impl Core {
                         let delivery = http::Delivery::of(&head).closing();
                         // Its body is not wanted: nothing of it is taken.
                         reader = Reader::default();
+                        self.let_go(id);
                         self.clerk(connections).fail(id, delivery, &failure);
                     }
                 }
