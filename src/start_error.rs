@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
+use mayfly_net::tls;
+
 /// A fact that ends the start.
 #[derive(Debug)]
 pub enum StartError {
@@ -14,6 +16,8 @@ pub enum StartError {
         /// What the system said.
         error: io::Error,
     },
+    /// No client could be served with the certificate and its key.
+    Tls(tls::Refused),
     /// A core could not be set up: its executor, its ring or its memory.
     Core {
         /// The shard of that core.
@@ -41,6 +45,7 @@ impl fmt::Display for StartError {
                     _ => write!(f, "{error}; choose another address with --listen"),
                 }
             }
+            Self::Tls(refused) => write!(f, "TLS (--tls-cert, --tls-key): {refused}"),
             Self::Core { shard_index, cause } => {
                 write!(
                     f,
