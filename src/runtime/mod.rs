@@ -342,7 +342,7 @@ fn follow_signals(node: &Node, wakers: Vec<Arc<Waker>>) -> Result<(), StartError
 /// Connections that are there go on with what they began with.
 fn reload(acceptor: &Acceptor, files: &Files) {
     match acceptor.reload(files) {
-        Ok(()) => log::info!(cert:? = files.cert; "the certificate was read again"),
+        Ok(()) => log::info!(cert:% = files.cert.display(); "the certificate was read again"),
         Err(refused) => log::error!("the certificate in use stays, the new one cannot be used: {refused}"),
     }
 }

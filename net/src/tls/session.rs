@@ -198,8 +198,11 @@ impl Session {
                     false
                 }
                 Ok(ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_) | ConnectionState::Closed) => true,
-                // The first time there may be an alert to fetch; the error comes again behind it.
-                Err(_) => std::mem::replace(&mut step.is_failed, true),
+                Err(_) => {
+                    step.is_failed = true;
+                    self.fetch_alert(&mut work[taken..]);
+                    true
+                }
                 // Early data is off.
                 Ok(_) => {
                     step.is_failed = true;
@@ -210,6 +213,14 @@ impl Session {
             if is_last {
                 return taken;
             }
+        }
+    }
+
+    /// After an error: the alert, if there is one. The library takes nothing of `rest` before it, and must not be asked again after it.
+    fn fetch_alert(&mut self, rest: &mut [u8]) {
+        while self.tls.wants_write() {
+            let Ok(ConnectionState::EncodeTlsData(record)) = self.tls.process_tls_records(rest).state else { return };
+            append(record, &mut self.ready);
         }
     }
 
