@@ -221,7 +221,11 @@ impl Driver {
 
     /// Whether a turn would find work at once.
     pub(super) fn has_work(&mut self) -> bool {
-        !self.later.is_empty() || self.secure.has_work() || !self.connections.touched.is_empty() || !self.connections.closed.is_empty() || self.queue.ready()
+        !self.later.is_empty()
+            || self.secure.has_work()
+            || !self.connections.touched.is_empty()
+            || !self.connections.closed.is_empty()
+            || self.queue.ready()
     }
 
     /// When the driver itself has to be woken.

@@ -46,7 +46,9 @@ pub(super) fn read(files: &Files) -> Result<(Vec<CertificateDer<'static>>, Priva
     let chain = read_chain(&files.cert)?;
     let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| {
         let cause = match error {
-            pem::Error::NoItemsFound => "no private key in it; a PEM file with a PKCS#8, PKCS#1 or SEC1 key is needed, not encrypted".into(),
+            pem::Error::NoItemsFound => {
+                "no private key in it; a PEM file with a PKCS#8, PKCS#1 or SEC1 key is needed, not encrypted".into()
+            }
             other => unreadable(&other),
         };
         Refused::new(&files.key, cause)
@@ -72,7 +74,8 @@ fn unreadable(error: &pem::Error) -> String {
 
 /// Refuses a certificate that is not valid at `now`: clients would.
 pub(super) fn check_validity(file: &Path, certificate: &CertificateDer<'_>, now: SystemTime) -> Result<(), Refused> {
-    let parsed = Certificate::from_der(certificate).map_err(|error| Refused::new(file, format!("its certificate cannot be read: {error}")))?;
+    let parsed =
+        Certificate::from_der(certificate).map_err(|error| Refused::new(file, format!("its certificate cannot be read: {error}")))?;
     let validity = parsed.tbs_certificate.validity;
     let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     if validity.not_after.to_unix_duration() < now {

@@ -17,7 +17,8 @@ pub(super) const RECORD_BYTES_MAX: usize = 16 << 10;
 /// Room for what sealing adds to a record, and for a key update in front of it.
 const OVERHEAD_BYTES: usize = 256;
 /// What a client is told that speaks HTTP to a port of TLS, in its own language.
-const PLAIN_REFUSAL: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: 64\r\nConnection: close\r\n\r\n\
+const PLAIN_REFUSAL: &[u8] =
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: 64\r\nConnection: close\r\n\r\n\
 {\"error\":\"this port speaks TLS: use https\",\"code\":\"bad_request\"}";
 
 /// What a core lends its sessions while they decrypt.

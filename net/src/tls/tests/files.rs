@@ -32,7 +32,12 @@ fn keys_of_every_form_serve_both_versions() {
         for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
             let mut wire = Wire::new(&acceptor, &client_config(&pair.files(), &[version], &["http/1.1"]));
             wire.settle((usize::MAX, usize::MAX));
-            assert_eq!((wire.client.is_handshaking(), wire.client.protocol_version()), (false, Some(version.version)), "{:?}", wire.client_error);
+            assert_eq!(
+                (wire.client.is_handshaking(), wire.client.protocol_version()),
+                (false, Some(version.version)),
+                "{:?}",
+                wire.client_error
+            );
         }
     }
 }
