@@ -13,6 +13,7 @@ pub fn log_serving(config: &Config, address: SocketAddr, epoch: u64, incarnation
     let cores = &config.cores;
     info!(
         address:% = address,
+        scheme = if config.tls.is_some() { "https" } else { "http" },
         shards = cores.shard_count,
         cpus:% = CpuList(&cores.cpus),
         pinned = cores.pinned,

@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use crate::identity::Unusable;
+use mayfly_net::tls;
 
 /// A fact that ends the start.
 #[derive(Debug)]
@@ -18,6 +19,8 @@ pub enum StartError {
     },
     /// Tokens cannot be checked.
     Identity(Unusable),
+    /// No client could be served with the certificate and its key.
+    Tls(tls::Refused),
     /// A core could not be set up: its executor, its ring or its memory.
     Core {
         /// The shard of that core.
@@ -46,6 +49,7 @@ impl fmt::Display for StartError {
                 }
             }
             Self::Identity(unusable) => unusable.fmt(f),
+            Self::Tls(refused) => write!(f, "TLS (--tls-cert, --tls-key): {refused}"),
             Self::Core { shard_index, cause } => {
                 write!(
                     f,

@@ -4,8 +4,9 @@
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Write as _};
-use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::net::ToSocketAddrs as _;
 use std::ops::RangeInclusive;
+use std::path::Path;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
@@ -16,6 +17,7 @@ use mayfly_generator::loops::Loop;
 use mayfly_generator::node::{LOOPS, measure, probe};
 use mayfly_generator::report::{Row, table};
 use mayfly_generator::request;
+use mayfly_generator::wire::Target;
 
 const LONG_ABOUT: &str = "\
 Measure a node that runs: rates and latencies as its clients see them. One thread drives all connections; `taskset -c N mayfly bench …` \
@@ -54,6 +56,7 @@ pub(super) fn command() -> Command {
             "FILE",
             "File that holds a token (JWT), sent with every request [default: what MAYFLY_TOKEN holds, if anything]",
         ))
+        .arg(text("ca", "FILE", "PEM file of the authority that an https node's certificate is of"))
         .arg(text("seconds", "SECONDS", "How long each loop is measured, after a quarter of it to warm up [default: 1]"))
         .arg(text("rounds", "N", "How often all of it is done; the table shows medians [default: 1]"))
         .arg(text("rate", "N", "Calls due a second, whatever became of those before (open loop): latency counts from when a call was due"))
@@ -63,7 +66,7 @@ pub(super) fn command() -> Command {
 /// What was asked for.
 struct Plan {
     url: String,
-    address: SocketAddr,
+    target: Target,
     loops: Vec<(&'static str, Loop)>,
     span: Duration,
     round_count: u32,
@@ -80,9 +83,9 @@ pub(super) fn run(typed: &ArgMatches) -> Result<(), String> {
     if let Some(token) = token(typed)? {
         request::authorize(&token);
     }
-    let Plan { url, address, .. } = &plan;
+    let Plan { url, target, .. } = &plan;
     let remedy = "start one with `mayfly serve`, or name another with --url";
-    probe(*address).map_err(|error| format!("cannot reach a node at {url}: {error}; {remedy}"))?;
+    probe(target).map_err(|error| format!("cannot reach a node at {url}: {error}; {remedy}"))?;
     let (mut rows, mut missing) = (Vec::new(), Vec::new());
     for round in 1..=plan.round_count {
         for (name, what) in &plan.loops {
@@ -116,7 +119,7 @@ impl Plan {
         let seconds = number(typed, "seconds", 0.01..=300.0)?.unwrap_or(1.0);
         let rate_per_s = number(typed, "rate", 1..=200_000)?;
         Ok(Self {
-            address: resolve(&url)?,
+            target: target(&url, typed.get_one::<OsString>("ca"))?,
             url,
             loops: chosen(typed, rate_per_s)?,
             span: Duration::from_secs_f64(seconds),
@@ -129,7 +132,7 @@ impl Plan {
     fn measure(&self, name: &'static str, what: Loop, style: Style) -> Result<Outcome, String> {
         let rate = self.rate_per_s.map_or_else(String::new, |rate| format!(" {rate}/s"));
         let parameters = format!("{}{rate}", style.name());
-        match measure(self.address, what, style, self.span) {
+        match measure(&self.target, what, style, self.span) {
             Ok(Some(figures)) => Ok(Outcome::Measured(Row { shape: name, parameters, figures })),
             Ok(None) => Ok(Outcome::Meaningless),
             Err(error) if error.kind() == ErrorKind::Unsupported => {
@@ -182,18 +185,32 @@ fn token(typed: &ArgMatches) -> Result<Option<String>, String> {
     Ok((!token.is_empty()).then(|| token.to_owned()))
 }
 
-/// The first address of `http://HOST[:PORT]`.
-fn resolve(url: &str) -> Result<SocketAddr, String> {
-    let unreadable = || format!("--url: cannot read {url:?}; expected http://HOST:PORT");
-    let host = url.strip_prefix("http://").ok_or_else(unreadable)?;
+/// Where the node of `http://HOST[:PORT]` or `https://HOST[:PORT]` is: the first of its addresses.
+fn target(url: &str, authorities: Option<&OsString>) -> Result<Target, String> {
+    let unreadable = || format!("--url: cannot read {url:?}; expected http://HOST:PORT or https://HOST:PORT");
+    let (has_tls, host) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
+        (Some(host), _) => (false, host),
+        (_, Some(host)) => (true, host),
+        _ => return Err(unreadable()),
+    };
     let is_plain = !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte));
     if !is_plain {
         return Err(unreadable());
     }
-    let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-    let host = if has_port { host.to_owned() } else { format!("{host}:80") };
-    let mut addresses = host.to_socket_addrs().map_err(|error| format!("--url: no address for {url}: {error}"))?;
-    addresses.next().ok_or_else(|| format!("--url: no address for {url}"))
+    let port = host.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
+    let name = port.map_or(host, |(name, _)| name);
+    let with_port = if port.is_some() { host.to_owned() } else { format!("{host}:{}", if has_tls { 443 } else { 80 }) };
+    let mut addresses = with_port.to_socket_addrs().map_err(|error| format!("--url: no address for {url}: {error}"))?;
+    let address = addresses.next().ok_or_else(|| format!("--url: no address for {url}"))?;
+    match (has_tls, authorities) {
+        (false, None) => Ok(address.into()),
+        (false, Some(_)) => Err("--ca: only an https:// node has a certificate".into()),
+        (true, None) => Err(format!("--ca: missing; {url} has a certificate, name the PEM file of its authority")),
+        (true, Some(file)) => {
+            let name = name.trim_start_matches('[').trim_end_matches(']');
+            Target::tls(address, name, Path::new(file)).map_err(|error| format!("--ca: cannot use {file:?}: {}", one_line(&error)))
+        }
+    }
 }
 
 /// The number of a flag; None: it was not given.
@@ -254,13 +271,16 @@ mod tests {
     #[test]
     fn a_url_is_a_host_and_a_port() {
         for url in ["http://127.0.0.1:6632", "http://127.0.0.1:6632/", "http://[::1]:6632"] {
-            assert_eq!(read(&["--url", url]).expect("a plan").address.port(), 6632, "{url}");
+            assert_eq!(read(&["--url", url]).expect("a plan").target.address.port(), 6632, "{url}");
         }
-        assert_eq!(read(&["--url", "http://127.0.0.1"]).expect("a plan").address.port(), 80);
-        assert_eq!(read(&["--url", "http://[::1]"]).expect("a plan").address.port(), 80);
-        for url in ["127.0.0.1:6632", "https://127.0.0.1:6632", "http://", "http://a/b", "http://a\":1", "http://a?b"] {
+        assert_eq!(read(&["--url", "http://127.0.0.1"]).expect("a plan").target.address.port(), 80);
+        assert_eq!(read(&["--url", "http://[::1]"]).expect("a plan").target.address.port(), 80);
+        for url in ["127.0.0.1:6632", "ftp://127.0.0.1:6632", "http://", "https://", "http://a/b", "http://a\":1", "http://a?b"] {
             assert!(refusal(&["--url", url]).contains("expected http://HOST:PORT"), "{url}");
         }
+        assert!(refusal(&["--url", "https://127.0.0.1:6632"]).starts_with("--ca: missing"));
+        assert!(refusal(&["--url", "http://127.0.0.1:6632", "--ca", "x"]).starts_with("--ca: only"));
+        assert!(refusal(&["--url", "https://127.0.0.1:6632", "--ca", "/nowhere"]).starts_with("--ca: cannot use \"/nowhere\""));
     }
 
     #[test]

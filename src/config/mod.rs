@@ -12,6 +12,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use mayfly_net::tls::Files;
 use mayfly_shards::{Options, Policy, Span, WindowBuffer};
 
 use crate::identity;
@@ -57,6 +58,8 @@ pub struct Config {
     pub spin: Duration,
     /// Connection limits and deadlines.
     pub http: HttpConfig,
+    /// The certificate and its key; `None`: plain HTTP.
+    pub tls: Option<Files>,
     /// Options in force of a queue that nobody declared; `max_bytes` and `max_length` are also the most a declaration can ask for.
     pub queue_defaults: Options,
     /// Most bytes this node holds: payloads plus the fixed overheads of `mayfly_shards::limits`.
@@ -97,6 +100,8 @@ pub enum Unmet {
     Cores(CoresRefused),
     /// Tokens cannot be checked as the settings ask for.
     Identity(identity::Contradiction),
+    /// One of `--tls-cert` and `--tls-key` was given, this one not.
+    TlsHalf(&'static str),
     /// `--max-connections`, or the least that makes sense, needs more descriptors than the process may open.
     Descriptors {
         /// Descriptors needed.
@@ -111,6 +116,9 @@ impl fmt::Display for Unmet {
         match self {
             Self::Cores(refused) => refused.fmt(f),
             Self::Identity(contradiction) => contradiction.fmt(f),
+            Self::TlsHalf(missing) => {
+                write!(f, "{missing} is missing: TLS needs --tls-cert and --tls-key; give both, or neither for plain HTTP")
+            }
             Self::Descriptors { needed, allowed } => {
                 write!(
                     f,
@@ -140,6 +148,7 @@ impl Config {
                 idle_timeout: some_unless_zero(settings.idle_timeout),
                 header_timeout: settings.header_timeout,
             },
+            tls: tls_files(settings)?,
             queue_defaults: Options {
                 max_bytes: settings.queue_bytes_max,
                 max_length: settings.queue_length_max,
@@ -168,6 +177,15 @@ fn source(settings: &Settings) -> Result<identity::Source, Unmet> {
         return Ok(identity::Source::Token(Box::new(settings.jwt.clone())));
     }
     Ok(if settings.tenancy_header { identity::Source::Header } else { identity::Source::Default })
+}
+
+fn tls_files(settings: &Settings) -> Result<Option<Files>, Unmet> {
+    match (&settings.tls_cert, &settings.tls_key) {
+        (Some(cert), Some(key)) => Ok(Some(Files { cert: cert.clone(), key: key.clone() })),
+        (None, None) => Ok(None),
+        (Some(_), None) => Err(Unmet::TlsHalf("--tls-key")),
+        (None, Some(_)) => Err(Unmet::TlsHalf("--tls-cert")),
+    }
 }
 
 /// Connections that fit the descriptor limit beside what the process itself opens.
@@ -220,6 +238,18 @@ mod tests {
         assert_eq!(connections_max(Some(10), 1, 1024), Ok(10));
         assert_eq!(connections_max(Some(1000), 1, 1024), Err(Unmet::Descriptors { needed: 1080, allowed: 1024 }));
         assert_eq!(connections_max(None, 1, 80), Err(Unmet::Descriptors { needed: 81, allowed: 80 }));
+    }
+
+    #[test]
+    fn tls_needs_both_files() {
+        let with = |cert: Option<&str>, key: Option<&str>| {
+            let settings = Settings { tls_cert: cert.map(Into::into), tls_key: key.map(Into::into), ..Settings::default() };
+            Config::resolve(&settings, &host()).map(|config| config.tls)
+        };
+        assert_eq!(with(None, None), Ok(None));
+        assert_eq!(with(Some("c"), Some("k")), Ok(Some(Files { cert: "c".into(), key: "k".into() })));
+        assert_eq!(with(Some("c"), None), Err(Unmet::TlsHalf("--tls-key")));
+        assert_eq!(with(None, Some("k")), Err(Unmet::TlsHalf("--tls-cert")));
     }
 
     #[test]

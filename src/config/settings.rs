@@ -9,6 +9,7 @@ mod jwt;
 use std::ffi::OsString;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{CoreSettings, Rate, value};
@@ -62,6 +63,10 @@ pub struct Settings {
     pub tenancy_header: bool,
     /// `--jwt-…`.
     pub jwt: TokenSettings,
+    /// `--tls-cert`; with `tls_key`, or neither.
+    pub tls_cert: Option<PathBuf>,
+    /// `--tls-key`.
+    pub tls_key: Option<PathBuf>,
     /// `--log`.
     pub log_level: Level,
     /// `--log-format`.
@@ -92,6 +97,8 @@ impl Default for Settings {
             burst_messages: None,
             tenancy_header: false,
             jwt: TokenSettings::default(),
+            tls_cert: None,
+            tls_key: None,
             log_level: Level::Info,
             log_format: Format::Text,
         }
@@ -407,6 +414,24 @@ const SETTINGS: &[Setting] = &[
         help: "Take each request's tenant from its x-queen-tenant header, which must be a UUID; off, all are the default tenant's",
         expected: "on or off",
         set: |settings, text| put(&mut settings.tenancy_header, value::switch(text)),
+    },
+    Setting {
+        flag: "tls-cert",
+        published: None,
+        value_name: "FILE",
+        default: "plain HTTP",
+        help: "Serve TLS only, with this PEM file: the node's certificate, then those that lead to its authority; read again at SIGHUP",
+        expected: "the path of a PEM file",
+        set: |settings, text| put(&mut settings.tls_cert, value::path(text).map(Some)),
+    },
+    Setting {
+        flag: "tls-key",
+        published: None,
+        value_name: "FILE",
+        default: "plain HTTP",
+        help: "The key of --tls-cert, a PEM file that is not encrypted",
+        expected: "the path of a PEM file",
+        set: |settings, text| put(&mut settings.tls_key, value::path(text).map(Some)),
     },
     Setting {
         flag: "log",

@@ -4,6 +4,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::logging::{Format, Level};
@@ -48,6 +49,11 @@ pub(super) fn seconds(text: &str) -> Option<Duration> {
     // The bounds above keep the product far inside u64.
     let millis = (secs * 1000.0).round() as u64;
     (secs == 0.0 || millis > 0).then(|| Duration::from_millis(millis))
+}
+
+/// A path; whether something is there shows when it is opened.
+pub(super) fn path(text: &str) -> Option<PathBuf> {
+    (!text.is_empty() && !text.contains('\0')).then(|| text.into())
 }
 
 /// `on` or `off`, and the words that mean them.

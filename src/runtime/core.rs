@@ -61,6 +61,7 @@ pub(super) struct Core {
     clock: Clock,
     limits: Limits,
     http: HttpConfig,
+    has_tls: bool,
     deadlines: Deadlines,
     due: Vec<u32>,
     date_at: u64,
@@ -85,6 +86,7 @@ impl Core {
         gauges: Arc<Gauges>,
         clock: Clock,
         http: HttpConfig,
+        has_tls: bool,
         is_stopping: Arc<AtomicBool>,
         draining_count: Arc<AtomicUsize>,
     ) -> Self {
@@ -106,6 +108,7 @@ impl Core {
             clock,
             limits,
             http,
+            has_tls,
             deadlines: Deadlines::new(TICK_NS, TICK_COUNT),
             due: Vec::new(),
             date_at: 0,
@@ -150,8 +153,11 @@ impl Core {
         match event {
             Event::Opened(id) => {
                 self.desk.sessions.open(id);
-                self.expect_within(id, self.http.idle_timeout);
+                // A handshake may take no longer than a request's head.
+                let is_secured = !self.has_tls;
+                self.expect_within(id, if is_secured { self.http.idle_timeout } else { Some(self.http.header_timeout) });
             }
+            Event::Secured(id) => self.expect_within(id, self.http.idle_timeout),
             Event::Received(id, bytes) => self.received(connections, id, bytes),
             Event::HangUp(id) | Event::Finished(id) => self.finished(connections, id),
             Event::Failed(id) => self.lost(connections, id),
@@ -167,7 +173,7 @@ impl Core {
                     self.settle(connections);
                 }
             }
-            Event::Closed { id, sent } => self.closed(connections, id, sent),
+            Event::Closed { id, sent, begun } => self.closed(connections, id, sent, begun),
             Event::Woken => {}
         }
         self.go_on(connections);
@@ -312,12 +318,12 @@ impl Core {
         }
     }
 
-    fn closed(&mut self, connections: &mut Connections, id: ConnectionId, sent: u64) {
+    fn closed(&mut self, connections: &mut Connections, id: ConnectionId, sent: u64, begun: u64) {
         self.cancel_parked(connections, id);
         self.deadlines.clear(id.slot());
         self.let_go(id);
         if let Some(mut session) = self.desk.sessions.close(id) {
-            self.desk.returns.extend(session.take_unsent(sent));
+            self.desk.returns.extend(session.take_unsent(sent, begun));
             self.desk.left.extend(session.subscription.map(|subscription| *subscription));
             if let Some(pending) = session.pending {
                 self.desk.adopt(pending);

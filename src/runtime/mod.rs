@@ -30,8 +30,9 @@ use mayfly_net::clock::Clock;
 use mayfly_net::listener;
 use mayfly_net::mesh::{Mesh, Waker};
 use mayfly_net::ring::{Driver, DriverConfig};
+use mayfly_net::tls::{Acceptor, Files};
 use mayfly_shards::{NodeBudget, Rate, Shard, ShardConfig, ShardIndex, Span, TenantBudget};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use self::control::ControlCore;
 use self::core::Core;
@@ -61,6 +62,7 @@ const PREEMPT_SPAN: Duration = Duration::from_secs(3_600);
 struct Node {
     config: Arc<Config>,
     authority: Authority,
+    tls: Option<Arc<Acceptor>>,
     clock: Clock,
     budget: Arc<NodeBudget>,
     gauges: Arc<Gauges>,
@@ -78,7 +80,7 @@ struct Node {
 pub fn serve(config: Config) -> Result<(), StartError> {
     let core_count = config.cores.shard_count;
     let authority = Authority::open(&config.identity).map_err(StartError::Identity)?;
-    let node = Node::new(config, authority);
+    let node = Node::new(config, authority)?;
     // The control core's end is the last.
     let mut ends = Mesh::of_cores(core_count + 1, LANE_CAPACITY).map_err(|error| core_error(0, &error))?;
     let control = ends.pop().map(|mesh| start_control(&node, mesh));
@@ -115,9 +117,11 @@ pub fn serve(config: Config) -> Result<(), StartError> {
 }
 
 impl Node {
-    fn new(config: Config, authority: Authority) -> Self {
+    fn new(config: Config, authority: Authority) -> Result<Self, StartError> {
+        let tls = config.tls.as_ref().map(Acceptor::load).transpose().map_err(StartError::Tls)?;
         let rate = config.rate.map_or(Rate::unlimited(), |rate| Rate::new(rate.messages_per_second, rate.burst_messages));
-        Self {
+        Ok(Self {
+            tls: tls.map(Arc::new),
             budget: Arc::new(NodeBudget::new(config.node_bytes_max, TenantBudget::with_rate(rate))),
             gauges: Arc::new(Gauges::new(config.cores.shard_count)),
             clock: Clock::start(),
@@ -128,7 +132,7 @@ impl Node {
             gate: Gate::default(),
             config: Arc::new(config),
             authority,
-        }
+        })
     }
 
     fn shard(&self, index: ShardIndex) -> Shard {
@@ -160,6 +164,7 @@ impl Node {
             Arc::clone(&self.gauges),
             self.clock,
             config.http,
+            self.tls.is_some(),
             Arc::clone(&self.is_stopping),
             Arc::clone(&self.draining_count),
         )
@@ -171,6 +176,7 @@ impl Node {
         DriverConfig {
             spin: config.spin,
             connections_max: usize::try_from(connections_max).unwrap_or(usize::MAX),
+            tls: self.tls.clone(),
             ..DriverConfig::new(self.clock, waker)
         }
     }
@@ -311,12 +317,18 @@ async fn run_core(
     Ok(())
 }
 
-/// SIGTERM and SIGINT begin the drain; a second one ends the process at once.
+/// SIGTERM and SIGINT begin the drain; a second one ends the process at once. SIGHUP has a node with TLS read its certificate again.
 fn follow_signals(node: &Node, wakers: Vec<Arc<Waker>>) -> Result<(), StartError> {
-    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT]).map_err(|error| core_error(0, &error))?;
+    let certificate = node.tls.clone().zip(node.config.tls.clone());
+    let followed = [SIGTERM, SIGINT].into_iter().chain(certificate.is_some().then_some(SIGHUP));
+    let mut signals = signal_hook::iterator::Signals::new(followed).map_err(|error| core_error(0, &error))?;
     let is_stopping = Arc::clone(&node.is_stopping);
     thread::spawn(move || {
-        for _ in signals.forever() {
+        for signal in signals.forever() {
+            if signal == SIGHUP {
+                certificate.iter().for_each(|(acceptor, files)| reload(acceptor, files));
+                continue;
+            }
             if is_stopping.swap(true, Relaxed) {
                 log::warn!("told to stop again: stopping at once");
                 std::process::exit(0);
@@ -328,4 +340,12 @@ fn follow_signals(node: &Node, wakers: Vec<Arc<Waker>>) -> Result<(), StartError
         }
     });
     Ok(())
+}
+
+/// Connections that are there go on with what they began with.
+fn reload(acceptor: &Acceptor, files: &Files) {
+    match acceptor.reload(files) {
+        Ok(()) => log::info!(cert:% = files.cert.display(); "the certificate was read again"),
+        Err(refused) => log::error!("the certificate in use stays, the new one cannot be used: {refused}"),
+    }
 }

@@ -202,11 +202,12 @@ impl Session {
         }
     }
 
-    /// The answers that did not reach the client, of which the socket took `sent` bytes in all.
-    pub(super) fn take_unsent(&mut self, sent: u64) -> impl Iterator<Item = Returned> {
+    /// The answers that did not reach the client. The socket took `sent` bytes of all answers, and something of the first `begun`: what
+    /// shares a TLS record with bytes that went out cannot be told from them.
+    pub(super) fn take_unsent(&mut self, sent: u64, begun: u64) -> impl Iterator<Item = Returned> {
         self.note_sent(sent);
         std::mem::take(&mut self.unsent).into_iter().flat_map(move |unsent| {
-            let how = if unsent.begins_at >= sent { Undelivered::Unsent } else { Undelivered::Partly };
+            let how = if unsent.begins_at >= begun { Undelivered::Unsent } else { Undelivered::Partly };
             let (receipts, reply) = match unsent.given {
                 Given::Messages(receipts) => (receipts, None),
                 Given::Reply(shard) => (SmallVec::new(), Some(Returned::Reply(shard))),
@@ -271,7 +272,6 @@ mod tests {
 
     #[test]
     fn an_answer_is_unsent_partly_sent_or_sent_by_its_place() {
-        let mut session = Session::default();
         let receipt = |queue: &str| Receipt {
             shard: ShardIndex(0),
             tenant: mayfly_shards::Tenant::DEFAULT,
@@ -280,16 +280,26 @@ mod tests {
             group: "g".into(),
             runs: SmallVec::new(),
         };
-        for (begins_at, ends_at, queue) in [(0, 10, "sent"), (10, 20, "partly"), (25, 30, "unsent")] {
-            session.keep_receipts(begins_at, ends_at, std::iter::once(receipt(queue)).collect());
-        }
-        session.keep_reply(30, 40, ShardIndex(2));
+        let with_answers = || {
+            let mut session = Session::default();
+            for (begins_at, ends_at, queue) in [(0, 10, "sent"), (10, 20, "partly"), (25, 30, "unsent")] {
+                session.keep_receipts(begins_at, ends_at, std::iter::once(receipt(queue)).collect());
+            }
+            session.keep_reply(30, 40, ShardIndex(2));
+            session
+        };
         let name = |returned| match returned {
             Returned::Messages(receipt, how) => (receipt.queue.to_string(), Some(how)),
             Returned::Reply(shard) => (format!("reply of {}", shard.0), None),
         };
-        let unsent: Vec<_> = session.take_unsent(15).map(name).collect();
-        let expected = [("partly", Some(Undelivered::Partly)), ("unsent", Some(Undelivered::Unsent)), ("reply of 2", None)];
-        assert_eq!(unsent, expected.map(|(name, how)| (name.to_owned(), how)));
+        let unsent = |sent, begun| with_answers().take_unsent(sent, begun).map(name).collect::<Vec<_>>();
+        let expected = |third| {
+            let expected = [("partly", Some(Undelivered::Partly)), ("unsent", Some(third)), ("reply of 2", None)];
+            expected.map(|(name, how)| (name.to_owned(), how))
+        };
+        assert_eq!(unsent(15, 15), expected(Undelivered::Unsent));
+        // One record holds all that is left, and a part of it went out.
+        assert_eq!(unsent(10, 40), expected(Undelivered::Partly));
+        assert_eq!(unsent(10, 25), expected(Undelivered::Unsent));
     }
 }

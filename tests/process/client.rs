@@ -22,6 +22,22 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// Takes the first answer off the front of `input`, when it is all there.
+    pub fn take(input: &mut Vec<u8>, has_body: bool) -> Option<Self> {
+        let head_bytes = input.windows(4).position(|bytes| bytes == b"\r\n\r\n")? + 4;
+        let head = String::from_utf8(input[..head_bytes].to_vec()).expect("an ASCII head");
+        let status = head.split(' ').nth(1).and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("no status: {head}"));
+        let mut answer = Self { status, head, body: Vec::new() };
+        let length = answer.header("content-length").map_or(0, |text| text.parse().expect("a length"));
+        let end = head_bytes + if has_body { length } else { 0 };
+        if input.len() < end {
+            return None;
+        }
+        answer.body = input[head_bytes..end].to_vec();
+        input.drain(..end);
+        Some(answer)
+    }
+
     /// A header's value.
     pub fn header(&self, name: &str) -> Option<&str> {
         let lines = self.head.lines().skip(1).filter_map(|line| line.split_once(':'));
@@ -131,18 +147,7 @@ impl Client {
     }
 
     fn take(&mut self, has_body: bool) -> Option<Answer> {
-        let head_bytes = self.input.windows(4).position(|bytes| bytes == b"\r\n\r\n")? + 4;
-        let head = String::from_utf8(self.input[..head_bytes].to_vec()).expect("an ASCII head");
-        let status = head.split(' ').nth(1).and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("no status: {head}"));
-        let mut answer = Answer { status, head, body: Vec::new() };
-        let length = answer.header("content-length").map_or(0, |text| text.parse().expect("a length"));
-        let end = head_bytes + if has_body { length } else { 0 };
-        if self.input.len() < end {
-            return None;
-        }
-        answer.body = self.input[head_bytes..end].to_vec();
-        self.input.drain(..end);
-        Some(answer)
+        Answer::take(&mut self.input, has_body)
     }
 
     /// Asserts that the node ends the connection within `limit`, by its FIN and without another byte.

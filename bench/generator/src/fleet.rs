@@ -6,7 +6,6 @@
 
 use std::fmt;
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
 use std::ops::{ControlFlow, Range};
 use std::time::{Duration, Instant};
 
@@ -15,6 +14,7 @@ use crate::meter::Meter;
 use crate::process::Process;
 use crate::report::Figure;
 use crate::session::{Event, Session};
+use crate::wire::Target;
 
 /// Longest that sessions may take to be in place.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -46,13 +46,13 @@ impl Fleet {
     ///
     /// # Errors
     /// The server does not take the connections.
-    pub fn connect(address: SocketAddr, sessions: Vec<Box<dyn Session>>) -> io::Result<Self> {
+    pub fn connect(target: impl Into<Target>, sessions: Vec<Box<dyn Session>>) -> io::Result<Self> {
         let (mut members, mut first_slots) = (Vec::new(), Vec::with_capacity(sessions.len()));
         for (connection, session) in sessions.iter().enumerate() {
             first_slots.push(members.len());
             members.extend((0..session.member_count()).map(|member| (connection, member)));
         }
-        let load = Load::connect(address, sessions.len())?;
+        let load = Load::connect(target, sessions.len())?;
         Ok(Self { load, sessions, members, first_slots, starts: Vec::new(), speaking: Vec::new() })
     }
 

@@ -1,6 +1,6 @@
 //! The load generator, as a library: `mayfly bench` loads a node that runs, `mayfly-bench` compares servers that it starts.
 //!
-//! - [`load`]: many connections in one thread; [`request`] writes the broker's HTTP; [`process`]: what a server used.
+//! - [`load`]: many connections in one thread, plain or with TLS ([`wire`]); [`request`] writes the broker's HTTP; [`process`]: what a server used.
 //! - [`session`]: one connection's side of any protocol, [`http`]: the broker's, [`shared`]: many callers on one; [`fleet`]: sessions over a load.
 //! - [`loops`]: what is measured over a fleet; [`meter`] counts, [`report`] prints.
 //! - [`node`]: the loops against a node that runs.
@@ -22,3 +22,4 @@ pub mod report;
 pub mod request;
 pub mod session;
 pub mod shared;
+pub mod wire;

@@ -3,8 +3,7 @@
 //!
 //! Invariant: a connection watches for room to write exactly while bytes are left unsent.
 
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{self, ErrorKind};
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::time::Instant;
@@ -12,6 +11,7 @@ use std::time::Instant;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
 use crate::request::Answer;
+use crate::wire::{Target, Wire};
 
 /// Connections to one server.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub struct Load {
 
 #[derive(Debug)]
 struct Connection {
-    stream: TcpStream,
+    wire: Wire,
     /// The start of an answer that is not all here.
     received: Vec<u8>,
     unsent: Vec<u8>,
@@ -35,15 +35,14 @@ impl Load {
     ///
     /// # Errors
     /// The server does not take them, or the open-files limit is too low.
-    pub fn connect(address: SocketAddr, count: usize) -> io::Result<Self> {
+    pub fn connect(target: impl Into<Target>, count: usize) -> io::Result<Self> {
+        let target = target.into();
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let mut connections = Vec::with_capacity(count);
         for slot in 0..count {
-            let stream = TcpStream::connect(address)?;
-            stream.set_nodelay(true)?;
-            stream.set_nonblocking(true)?;
-            epoll.add(stream.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, slot as u64))?;
-            connections.push(Connection { stream, received: Vec::new(), unsent: Vec::new(), is_blocked: false });
+            let wire = Wire::connect(&target)?;
+            epoll.add(wire.stream.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, slot as u64))?;
+            connections.push(Connection { wire, received: Vec::new(), unsent: Vec::new(), is_blocked: false });
         }
         Ok(Self { epoll, connections, input: vec![0; 1 << 18].into() })
     }
@@ -137,7 +136,7 @@ impl Load {
 
 impl Connection {
     fn receive(&mut self, input: &mut [u8], mut take: impl FnMut(&[u8], &mut Vec<u8>) -> Option<usize>) -> io::Result<()> {
-        let length = match self.stream.read(input) {
+        let length = match self.wire.read(input) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Ok(length) => length,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
@@ -162,18 +161,18 @@ impl Connection {
     }
 
     fn flush(&mut self, epoll: &Epoll, slot: usize) -> io::Result<()> {
-        if !self.unsent.is_empty() {
-            match self.stream.write(&self.unsent) {
+        if !self.unsent.is_empty() || self.wire.is_holding() {
+            match self.wire.write(&self.unsent) {
                 Ok(length) => drop(self.unsent.drain(..length)),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
             }
         }
-        let is_blocked = !self.unsent.is_empty();
+        let is_blocked = !self.unsent.is_empty() || self.wire.is_holding();
         if is_blocked != self.is_blocked {
             self.is_blocked = is_blocked;
             let room = if is_blocked { EpollFlags::EPOLLOUT } else { EpollFlags::empty() };
-            epoll.modify(self.stream.as_fd(), &mut EpollEvent::new(EpollFlags::EPOLLIN | room, slot as u64))?;
+            epoll.modify(self.wire.stream.as_fd(), &mut EpollEvent::new(EpollFlags::EPOLLIN | room, slot as u64))?;
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 //! Invariant: every run has queues of its own, so that it meets neither a user's messages nor what another run left under way.
 
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -15,6 +15,7 @@ use crate::loops::Loop;
 use crate::report::Figure;
 use crate::request;
 use crate::session::{Flow, Role};
+use crate::wire::Target;
 
 /// Longest that the node may take to connect or to answer what is not measured.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -36,13 +37,13 @@ pub const LOOPS: [(&str, Loop); 11] = [
     ("fanout x8 b100", Loop::stream(2, 100, 64, Flow::FanOut)),
 ];
 
-/// Asks whether the broker's wire is spoken at `address`.
+/// Asks whether the broker's wire is spoken there.
 ///
 /// # Errors
 /// Nothing answers there, or something else does.
-pub fn probe(address: SocketAddr) -> io::Result<()> {
-    drop(TcpStream::connect_timeout(&address, PATIENCE)?);
-    let mut load = Load::connect(address, 1)?;
+pub fn probe(target: &Target) -> io::Result<()> {
+    drop(TcpStream::connect_timeout(&target.address, PATIENCE)?);
+    let mut load = Load::connect(target.clone(), 1)?;
     load.send(0, |next| request::get(next, "queues?limit=1"))?;
     let mut is_broker = false;
     let flow = load.run(Instant::now() + PATIENCE, |_, answer, _| {
@@ -60,14 +61,14 @@ pub fn probe(address: SocketAddr) -> io::Result<()> {
 ///
 /// # Errors
 /// As [`Loop::run`]; the queues could not be deleted.
-pub fn measure(address: SocketAddr, what: Loop, style: Style, span: Duration) -> io::Result<Option<Vec<Figure>>> {
+pub fn measure(target: &Target, what: Loop, style: Style, span: Duration) -> io::Result<Option<Vec<Figure>>> {
     let (prefix, roles) = (unused_prefix(), what.roles());
     let sessions = roles.iter().map(|role| http::session(style, &prefix, *role)).collect::<Option<Vec<_>>>();
     let Some(sessions) = sessions else { return Ok(None) };
-    let mut fleet = Fleet::connect(address, sessions)?;
+    let mut fleet = Fleet::connect(target.clone(), sessions)?;
     let figures = fleet.open().and_then(|()| what.run(&mut fleet, None, span));
     drop(fleet);
-    let deleted = delete(address, &prefix, &roles);
+    let deleted = delete(target, &prefix, &roles);
     // Why a run failed is told before why its queues stayed.
     figures.and_then(|figures| deleted.map(|()| Some(figures)))
 }
@@ -80,12 +81,12 @@ fn unused_prefix() -> String {
     format!("bench-{:x}-{:x}-{run}-", since.as_nanos(), std::process::id())
 }
 
-fn delete(address: SocketAddr, prefix: &str, roles: &[Role]) -> io::Result<()> {
+fn delete(target: &Target, prefix: &str, roles: &[Role]) -> io::Result<()> {
     std::thread::sleep(SETTLING);
     let mut queues: Vec<String> = roles.iter().filter_map(|role| http::queue(prefix, *role)).collect();
     queues.sort_unstable();
     queues.dedup();
-    let mut load = Load::connect(address, 1)?;
+    let mut load = Load::connect(target.clone(), 1)?;
     for queue in queues {
         load.ask(0, Instant::now() + PATIENCE, |next| request::delete(next, &queue))?;
     }

@@ -33,7 +33,7 @@ struct Listener {
     armed: bool,
 }
 
-pub(super) struct Acceptor {
+pub(super) struct Accepting {
     listeners: Vec<Listener>,
     stopped: bool,
     /// Not before this time is an accept armed again.
@@ -44,7 +44,7 @@ pub(super) struct Acceptor {
     full: Episode,
 }
 
-impl Acceptor {
+impl Accepting {
     pub(super) fn new(listeners: Vec<OwnedFd>) -> Self {
         let listeners = listeners.into_iter().map(|socket| Listener { socket, armed: false }).collect();
         Self { listeners, stopped: false, rest_until: 0, starved: Episode::default(), full: Episode::default() }

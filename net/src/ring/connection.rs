@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use socket2::SockRef;
 
 use super::output::Output;
+use crate::tls::Seal;
 
 /// Operations, as they stand in the last byte of `user_data` and as bits of [`Connection::in_flight`].
 pub(super) mod operation {
@@ -34,6 +35,10 @@ pub(super) mod flag {
     pub(in crate::ring) const BYTES_AHEAD: u8 = 16;
     /// In the list of slots whose `Closed` is to be told.
     pub(in crate::ring) const CLOSED: u8 = 32;
+    /// In the line of handshakes.
+    pub(in crate::ring) const IN_LINE: u8 = 64;
+    /// `Finished` was told: by the peer's close_notify or its FIN, whichever came first.
+    pub(in crate::ring) const END_TOLD: u8 = 128;
 }
 
 /// Where a connection is between accept and close.
@@ -58,6 +63,8 @@ pub(super) struct Connection {
     /// Bits of [`flag`].
     pub(super) flags: u8,
     pub(super) output: Output,
+    /// With TLS on.
+    pub(super) seal: Option<Box<Seal>>,
     /// Its part of [`super::Connections::unsent_bytes`].
     pub(super) counted_bytes: usize,
     /// Input dropped while closing.
@@ -78,6 +85,7 @@ impl Connection {
             in_flight: 0,
             flags: 0,
             output: Output::default(),
+            seal: None,
             counted_bytes: 0,
             drained_bytes: 0,
             drain_until: 0,

@@ -9,6 +9,7 @@ use super::connection::{Connection, Phase, flag};
 use super::output::SpareBuffers;
 use super::{ConnectionId, DRIVER_SLOT, Output};
 use crate::deadlines::{Deadlines, NEVER};
+use crate::tls::Seal;
 
 /// A tick of the driver's own deadlines: stalled sends and drains need no better.
 const TICK_NS: u64 = 100_000_000;
@@ -114,7 +115,7 @@ impl Connections {
         }
     }
 
-    pub(super) fn open(&mut self, socket: OwnedFd) -> Option<ConnectionId> {
+    pub(super) fn open(&mut self, socket: OwnedFd, seal: Option<Box<Seal>>) -> Option<ConnectionId> {
         let slot = match self.free.pop() {
             Some(slot) => slot,
             None => {
@@ -125,6 +126,7 @@ impl Connections {
         };
         let connection = &mut self.slots[slot as usize];
         connection.socket = Some(socket);
+        connection.seal = seal;
         connection.phase = Phase::Open;
         let id = ConnectionId::new(slot, connection.generation);
         self.open_count += 1;
@@ -150,6 +152,9 @@ impl Connections {
         }
         connection.phase = Phase::Dying;
         connection.output.drop_pending();
+        if let Some(seal) = &mut connection.seal {
+            seal.drop_plain();
+        }
         connection.shutdown(Shutdown::Both);
         self.deadlines.clear(slot);
         self.touch(slot);

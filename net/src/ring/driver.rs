@@ -5,13 +5,15 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::accept::Acceptor;
+use super::accept::Accepting;
 use super::connection::{Phase, flag, operation};
 use super::queue::{Completion, Queue};
+use super::secure::Secure;
 use super::sleep::Sleeper;
 use super::{ConnectionId, Connections, DRIVER_SLOT, Event, Output};
 use crate::clock::Clock;
 use crate::mesh::Waker;
+use crate::tls::Acceptor;
 
 /// Completions handled in one turn at most.
 const TURN_COMPLETIONS: usize = 64;
@@ -45,6 +47,8 @@ pub struct DriverConfig {
     pub drain: Duration,
     /// See `drain_quiet`.
     pub drain_bytes: u64,
+    /// Speaks TLS, and nothing else, on every connection; None: plain bytes.
+    pub tls: Option<Arc<Acceptor>>,
 }
 
 impl DriverConfig {
@@ -62,6 +66,7 @@ impl DriverConfig {
             drain_quiet: Duration::from_secs(2),
             drain: Duration::from_secs(30),
             drain_bytes: 256 << 20,
+            tls: None,
         }
     }
 }
@@ -106,12 +111,13 @@ pub(super) struct Bounds {
 
 /// The io_uring driver of one core. Lives and dies on the executor that made it.
 pub struct Driver {
-    connections: Connections,
+    pub(super) connections: Connections,
     pub(super) queue: Queue,
     pub(super) clock: Clock,
     pub(super) sleeper: Sleeper,
-    acceptor: Acceptor,
+    accepting: Accepting,
     bounds: Bounds,
+    pub(super) secure: Secure,
     bell_armed: bool,
     /// Completions taken from the ring.
     batch: Vec<Completion>,
@@ -119,7 +125,7 @@ pub struct Driver {
     later: Vec<Completion>,
     later_handled: usize,
     due: Vec<u32>,
-    events: usize,
+    pub(super) events: usize,
 }
 
 impl Driver {
@@ -142,8 +148,9 @@ impl Driver {
             queue,
             clock: config.clock,
             sleeper,
-            acceptor: Acceptor::new(listeners),
+            accepting: Accepting::new(listeners),
             bounds,
+            secure: Secure::new(config.tls),
             bell_armed: false,
             batch: Vec::with_capacity(TURN_COMPLETIONS),
             later: Vec::with_capacity(TURN_COMPLETIONS),
@@ -185,7 +192,7 @@ impl Driver {
 
     /// Accepts no more connections and closes the listeners; open connections stay.
     pub fn stop_accepting(&mut self) {
-        self.acceptor.stop(&mut self.queue);
+        self.accepting.stop(&mut self.queue);
     }
 
     /// Queues and submits everything that is wanted: sends, receives, closes.
@@ -206,6 +213,7 @@ impl Driver {
             self.tell_urgent(&mut tell);
         }
         self.tell_later(&mut tell);
+        self.shake_hands(&mut tell);
         self.expire(&mut tell);
         self.tell_closed(&mut tell);
         Turn { events: self.events, more: self.has_work() }
@@ -213,17 +221,21 @@ impl Driver {
 
     /// Whether a turn would find work at once.
     pub(super) fn has_work(&mut self) -> bool {
-        !self.later.is_empty() || !self.connections.touched.is_empty() || !self.connections.closed.is_empty() || self.queue.ready()
+        !self.later.is_empty()
+            || self.secure.has_work()
+            || !self.connections.touched.is_empty()
+            || !self.connections.closed.is_empty()
+            || self.queue.ready()
     }
 
     /// When the driver itself has to be woken.
     pub(super) fn next_deadline(&self) -> u64 {
-        self.connections.next_deadline().min(self.acceptor.next_at())
+        self.connections.next_deadline().min(self.accepting.next_at())
     }
 
     pub(super) fn settle(&mut self) {
         self.connections.settle_all(&mut self.queue, &self.bounds);
-        self.acceptor.settle(self.connections.now, &mut self.queue);
+        self.accepting.settle(self.connections.now, &mut self.queue);
         if !self.bell_armed {
             self.bell_armed = true;
             let tag = ConnectionId::new(DRIVER_SLOT, 0).tag(operation::RING_BELL);
@@ -326,6 +338,7 @@ impl Driver {
         let now = self.connections.now;
         let connection = &mut self.connections.slots[slot];
         match connection.phase {
+            Phase::Open if connection.seal.is_some() => self.ciphertext_came(slot, buffer, count, tell),
             Phase::Open => {
                 self.events += 1;
                 tell(&mut self.connections, Event::Received(id, self.queue.bytes(buffer, count)));
@@ -352,13 +365,18 @@ impl Driver {
         let connection = &mut self.connections.slots[slot];
         connection.flags |= flag::FINISHED;
         match connection.phase {
-            Phase::Open => self.tell(tell, Event::Finished(id)),
+            // Its bytes still wait for their turn: told behind them.
+            Phase::Open if connection.flags & (flag::IN_LINE | flag::END_TOLD) != 0 => {}
+            Phase::Open => {
+                connection.flags |= flag::END_TOLD;
+                self.tell(tell, Event::Finished(id));
+            }
             Phase::Draining => self.connections.shut_down(slot),
             Phase::Free | Phase::Flushing | Phase::Dying => {}
         }
     }
 
-    fn failed(&mut self, slot: usize, tell: &mut impl FnMut(&mut Connections, Event<'_>)) {
+    pub(super) fn failed(&mut self, slot: usize, tell: &mut impl FnMut(&mut Connections, Event<'_>)) {
         if self.connections.slots[slot].phase == Phase::Open {
             let id = self.connections.id(slot);
             self.tell(tell, Event::Failed(id));
@@ -371,7 +389,8 @@ impl Driver {
         let connection = &mut self.connections.slots[slot];
         let phase = connection.phase;
         if completion.result >= 0 {
-            connection.output.taken(completion.result as usize, &mut self.connections.spare);
+            let count = completion.result as usize;
+            connection.output.taken(count, connection.seal.as_deref_mut(), &mut self.connections.spare);
             let offset = connection.output.sent();
             self.connections.count_unsent(slot);
             if phase != Phase::Dying {
@@ -395,8 +414,10 @@ impl Driver {
 
     fn accepted(&mut self, completion: &Completion, tell: &mut impl FnMut(&mut Connections, Event<'_>)) {
         let has_room = self.connections.open_count() < self.bounds.connections_max;
-        let socket = self.acceptor.accepted(completion, has_room, self.connections.now);
-        if let Some(id) = socket.and_then(|socket| self.connections.open(socket)) {
+        let socket = self.accepting.accepted(completion, has_room, self.connections.now);
+        let Some(socket) = socket else { return };
+        let Ok(seal) = self.secure.begin() else { return };
+        if let Some(id) = self.connections.open(socket, seal) {
             self.tell(tell, Event::Opened(id));
         }
     }
@@ -426,13 +447,15 @@ impl Driver {
     fn tell_closed(&mut self, tell: &mut impl FnMut(&mut Connections, Event<'_>)) {
         while let Some(slot) = self.connections.closed.pop() {
             let id = self.connections.id(slot as usize);
-            let sent = self.connections.slots[slot as usize].output.sent();
-            self.tell(tell, Event::Closed { id, sent });
+            let connection = &self.connections.slots[slot as usize];
+            let sent = connection.output.sent();
+            let begun = sent + connection.seal.as_ref().map_or(0, |seal| seal.begun_bytes() as u64);
+            self.tell(tell, Event::Closed { id, sent, begun });
             self.connections.release(slot as usize);
         }
     }
 
-    fn tell(&mut self, tell: &mut impl FnMut(&mut Connections, Event<'_>), event: Event<'_>) {
+    pub(super) fn tell(&mut self, tell: &mut impl FnMut(&mut Connections, Event<'_>), event: Event<'_>) {
         self.events += 1;
         tell(&mut self.connections, event);
     }

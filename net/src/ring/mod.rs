@@ -11,8 +11,11 @@
 //! - at most one send, one receive, one hang-up poll and one cancel are in flight per connection; the bytes of a send are owned by
 //!   the connection until the send has completed, what is appended meanwhile goes with the next one;
 //! - a provided buffer goes back to the kernel right after the event that showed its bytes;
-//! - per connection the order is Opened, then Received, HangUp, Finished, Failed, Sent as they happen, then Closed. Within a turn
+//! - per connection the order is Opened, with TLS Secured, then Received, HangUp, Finished, Failed, Sent as they happen, then Closed. Within a turn
 //!   sends, ends and errors come before bytes, except that an end never overtakes bytes of its own connection.
+//!
+//! With TLS on, events and outputs are of plain bytes all the same. A handshake's steps wait in a line of their own, of which a turn does
+//! only so much beside what it does for connections that are through (`secure`).
 //!
 //! All unsafe code of the project is in this folder, in `queue`, `buffers` and `syscalls`, plus one call in `settle`.
 //!
@@ -26,6 +29,7 @@ mod driver;
 mod output;
 pub(crate) mod probe;
 mod queue;
+mod secure;
 mod settle;
 mod sleep;
 pub(crate) mod syscalls;
@@ -92,14 +96,17 @@ impl std::fmt::Debug for ConnectionId {
 pub enum Event<'a> {
     /// A connection was accepted; reading starts after this event unless it was paused or closed in it.
     Opened(ConnectionId),
+    /// Its TLS handshake is done. Before, nothing else is told of it but its end, and nothing should be appended.
+    Secured(ConnectionId),
     /// Bytes arrived; they are only valid during the event.
     Received(ConnectionId, &'a [u8]),
     /// The peer ended its direction (FIN) or reset while reading is paused. Bytes may still be unread: after
     /// [`Connections::resume`] they come as `Received`, then `Finished` or `Failed`.
     HangUp(ConnectionId),
-    /// The peer's FIN, after all its bytes. Sending still works, as far as anyone can know.
+    /// The peer's FIN or close_notify, after all its bytes. Sending still works, as far as anyone can know.
     Finished(ConnectionId),
-    /// Reset, error, or a send without progress for too long: nothing can be sent any more. `Closed` follows by itself.
+    /// Reset, error, bytes that are no TLS, or a send without progress for too long: nothing can be sent any more. `Closed` follows by
+    /// itself.
     Failed(ConnectionId),
     /// The socket took everything up to this absolute offset of the connection's output.
     Sent {
@@ -112,8 +119,10 @@ pub enum Event<'a> {
     Closed {
         /// Whose socket; the id is not valid any more.
         id: ConnectionId,
-        /// The final count of bytes that the socket took.
+        /// The final count of bytes that the socket took, whole.
         sent: u64,
+        /// The count of bytes of which it took anything: more than `sent` when it broke off in the middle of a TLS record.
+        begun: u64,
     },
     /// Another core rang (see [`crate::mesh`]).
     Woken,

@@ -8,6 +8,7 @@ use super::connection::{Phase, flag, operation};
 use super::connections::Connections;
 use super::driver::Bounds;
 use super::queue::Queue;
+use crate::tls::Seal;
 
 /// Conditions of the hang-up poll; errors and full hang-ups are always reported.
 const HANG_UP_EVENTS: i16 = libc::POLLRDHUP;
@@ -43,14 +44,20 @@ impl Connections {
             return;
         }
         let socket = connection.descriptor();
-        if let Some(bytes) = connection.output.next_send(&mut self.spare) {
+        let is_last = connection.phase == Phase::Flushing;
+        let bytes = connection.output.next_send(connection.seal.as_deref_mut(), is_last, &mut self.spare);
+        if is_over(connection.seal.as_deref()) {
+            // What it could not seal goes back to where it came from with `Closed`.
+            connection.phase = Phase::Flushing;
+        }
+        if let Some(bytes) = bytes {
             // SAFETY: the bytes are `Output::in_flight`, on the heap, which is neither changed nor freed before `Output::taken` is
             // called at this send's completion; the slot is not released before that, and if the driver ends with sends in
             // flight it leaks the slots.
             unsafe { queue.send(socket, bytes, id.tag(operation::SEND)) };
             connection.in_flight |= operation::SEND;
             self.deadlines.set(slot, self.now + bounds.send_stall_ns);
-        } else if connection.phase == Phase::Flushing {
+        } else if is_last {
             self.start_drain(slot, bounds);
         }
     }
@@ -88,4 +95,9 @@ impl Connections {
         connection.drain_until = self.now + bounds.drain_ns;
         self.deadlines.set(slot, self.now + bounds.drain_quiet_ns.min(bounds.drain_ns));
     }
+}
+
+/// Whether a connection's TLS has failed, for instance because its keys are used up.
+fn is_over(seal: Option<&Seal>) -> bool {
+    seal.is_some_and(|seal| seal.session.is_failed())
 }

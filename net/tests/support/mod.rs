@@ -139,8 +139,8 @@ fn tell(see: &Sender<Seen>, event: &Event<'_>) {
         Event::HangUp(id) => Seen::HangUp(id),
         Event::Finished(id) => Seen::Finished(id),
         Event::Failed(id) => Seen::Failed(id),
-        Event::Closed { id, sent } => Seen::Closed(id, sent),
-        Event::Sent { .. } | Event::Woken => return,
+        Event::Closed { id, sent, .. } => Seen::Closed(id, sent),
+        Event::Secured(_) | Event::Sent { .. } | Event::Woken => return,
     };
     // A test that has seen enough has dropped its end.
     let _ = see.send(seen);
