@@ -16,7 +16,7 @@ use super::frame::{Frame, Proposal};
 use super::session::{control_ticket, core_of};
 use crate::api::Failure;
 use crate::api::declaration::{DeclaredOptions, OptionDefaults};
-use crate::control::consensus::{Committed, ProposalId};
+use crate::control::consensus::{Committed, ProposalId, RETRY_EVERY};
 use crate::control::{Change, Consensus, State};
 
 /// Pieces of mail read before they are written: they share one fsync.
@@ -46,7 +46,8 @@ impl ControlCore {
         while !is_over.load(Relaxed) {
             self.turn();
             let mesh = &self.mesh;
-            waker.sleep(None, || mesh.has_mail() || is_over.load(Relaxed));
+            let longest = (!self.consensus.is_available()).then_some(RETRY_EVERY);
+            waker.sleep(longest, || mesh.has_mail() || is_over.load(Relaxed));
         }
     }
 
@@ -85,7 +86,7 @@ impl ControlCore {
 
     /// Gives a change to the log.
     fn propose(&mut self, proposal: Proposal) {
-        match self.consensus.propose(proposal.change.clone()) {
+        match self.consensus.propose(&proposal.change) {
             Ok(id) => {
                 if let Some(queue) = proposal.change.queue() {
                     *self.unsettled.entry(queue.clone()).or_default() += 1;
@@ -108,6 +109,7 @@ impl ControlCore {
                         (false, None) => {}
                     }
                 }
+                self.consensus.settle_or_give_up(&self.state);
             }
             Err(_) => self.refuse_waiting(),
         }
