@@ -58,8 +58,10 @@ impl Core {
         self.desk.mesh.send(usize::from(control.0), Frame::Propose(proposal));
     }
 
-    /// Declares what the log declares: before this core serves anybody.
+    /// Declares what the log declares, and turns the kill switch as it says: before this core serves anybody.
     pub(super) fn declare_all(&mut self, state: &State, defaults: &OptionDefaults) {
+        self.is_enabled = state.is_enabled();
+        self.shard.switch(self.now, state.is_enabled(), &mut Unheard);
         for (queue, declaration) in state.declarations() {
             if home_shard(queue.tenant, &queue.name, self.shard_count) == self.desk.core {
                 // As in `ControlCore::tell`.
@@ -71,7 +73,7 @@ impl Core {
     }
 
     /// The control core's place in the mesh: behind the shards'.
-    fn control(&self) -> ShardIndex {
+    pub(super) fn control(&self) -> ShardIndex {
         ShardIndex(self.shard_count)
     }
 }
