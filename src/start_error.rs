@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
+use crate::control::LogFault;
 use crate::identity::Unusable;
 use mayfly_net::tls;
 
@@ -21,6 +22,8 @@ pub enum StartError {
     Identity(Unusable),
     /// No client could be served with the certificate and its key.
     Tls(tls::Refused),
+    /// The data folder, or the log in it.
+    Log(LogFault),
     /// A core could not be set up: its executor, its ring or its memory.
     Core {
         /// The shard of that core.
@@ -50,6 +53,7 @@ impl fmt::Display for StartError {
             }
             Self::Identity(unusable) => unusable.fmt(f),
             Self::Tls(refused) => write!(f, "TLS (--tls-cert, --tls-key): {refused}"),
+            Self::Log(fault) => fault.fmt(f),
             Self::Core { shard_index, cause } => {
                 write!(
                     f,

@@ -169,7 +169,7 @@ impl Shard {
     fn offers(&mut self, index: QueueIndex, reach: Reach, after: Option<&str>) -> Offers {
         let (mut offers, mut count, mut first) = (Vec::new(), 0, None);
         let mut last: Option<Arc<str>> = after.map(Arc::from);
-        while count < reach.batch {
+        while self.is_enabled && count < reach.batch {
             let queue = self.queues.get_mut(index);
             let ring = queue.rings.following_holding(last.as_deref()).filter(|_| queue.pending(reach.group) > 0);
             // Once around.
@@ -273,7 +273,7 @@ impl Shard {
         out: &mut impl Outbox,
     ) {
         let (mut runs, mut receipt, mut ready) = (Vec::new(), None, 0);
-        if let Some((index, group)) = self.find_claimed(claiming) {
+        if let Some((index, group)) = self.find_claimed(claiming).filter(|_| self.is_enabled) {
             self.note_answered(now, index, None, out);
             let reach = Reach { group, ring: None, age: (claiming.parked_at, 0), batch: claiming.want, auto_ack: claiming.auto_ack };
             self.queues.get_mut(index).groups.get_mut(group).served_last = claiming.after.clone();
@@ -356,7 +356,10 @@ impl Shard {
     fn finish_claim(&mut self, now: Time, id: u64, out: &mut impl Outbox) {
         let Some(mut claim) = self.claims.remove(&id) else { return };
         let (index, reach, name) = (claim.queue, claim.reach, Arc::clone(&claim.group));
-        if self.has_group(index, reach.group, &name) && !claim.own_picks.is_empty() {
+        if !self.is_enabled {
+            claim.taken.clear();
+            self.give_all_back(now, std::mem::take(&mut claim.receipts), out);
+        } else if self.has_group(index, reach.group, &name) && !claim.own_picks.is_empty() {
             let own_picks = std::mem::take(&mut claim.own_picks);
             let receipt = self.take_runs(now, index, reach, &own_picks, &mut claim.taken);
             claim.receipts.extend(receipt);

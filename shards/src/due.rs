@@ -155,6 +155,10 @@ impl Shard {
         if queue.is_declared || !queue.exists || span == Span(0) || queue.waiting_count() > 0 {
             return;
         }
+        // Nobody can use a queue while the family is switched off: what it holds stays.
+        if !self.is_enabled {
+            queue.used_at = now;
+        }
         if queue.used_at + span > now {
             return self.arm_queue(now, index);
         }

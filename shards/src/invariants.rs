@@ -58,7 +58,7 @@ impl Shard {
             last = Some(waiter.age());
             count += 1;
             let is_bid = queue.groups.get(group).bid().is_some();
-            let may_hold = queue.options.is_windowed() || waiter.state != WaiterState::Parked || is_claimed || is_bid;
+            let may_hold = !self.is_enabled || queue.options.is_windowed() || waiter.state != WaiterState::Parked || is_claimed || is_bid;
             let available = match ring {
                 Some(ring) => queue.rings.get(ring).pending(group),
                 None => queue.pending(group),

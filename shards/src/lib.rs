@@ -48,6 +48,7 @@ mod room;
 mod seq;
 mod shard;
 mod status;
+mod switch;
 mod time;
 mod undeliver;
 mod waiters;

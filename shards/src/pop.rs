@@ -165,6 +165,9 @@ impl Shard {
         };
         self.note_use(now, index, group, ring);
         let reach = Reach { group, ring, age: AGELESS, batch: u64::from(request.batch), auto_ack: request.auto_ack };
+        if !self.is_enabled && waits.is_none() {
+            return self.answer_empty(now, ticket, index, ring, out);
+        }
         if asks_members && waits.is_none() {
             return self.claim_passing(now, ticket, index, reach, out);
         }
@@ -198,6 +201,9 @@ impl Shard {
     /// cores may have something for it, they are asked.
     fn must_wait(&self, index: QueueIndex, group: Option<GroupIndex>, request: PopRequest<'_>) -> bool {
         let (queue, partition) = (self.queues.get(index), request.partition);
+        if !self.is_enabled {
+            return true;
+        }
         if group.is_none() && PrivateGroup::of(request.group).is_some() {
             return true; // It will begin behind everything.
         }

@@ -94,6 +94,8 @@ pub struct Shard {
     /// Commands that wait for other cores; one whose client hung up is taken out.
     pub(crate) deferred: BTreeSet<Ticket>,
     pub(crate) departures: Departures,
+    /// The kill switch: see `switch`.
+    pub(crate) is_enabled: bool,
 }
 
 impl Shard {
@@ -115,6 +117,7 @@ impl Shard {
             waiting_pushes: BTreeMap::new(),
             deferred: BTreeSet::new(),
             departures: Departures::default(),
+            is_enabled: true,
             config,
         }
     }

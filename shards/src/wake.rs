@@ -167,7 +167,7 @@ impl Shard {
     fn serve(&mut self, now: Time, waiter: WaiterIndex, out: &mut impl Outbox) -> bool {
         let ready = self.ready_for(waiter);
         let entry = self.waiters.get(waiter);
-        if entry.state != WaiterState::Parked || ready == 0 {
+        if entry.state != WaiterState::Parked || ready == 0 || !self.is_enabled {
             return false;
         }
         if !self.is_window_over(now, waiter, ready) {
@@ -245,7 +245,7 @@ impl Shard {
     /// Tells the home, which bids, how much there is for it.
     fn hint(&mut self, index: QueueIndex, group: GroupIndex, out: &mut impl Outbox) {
         let queue = self.queues.get_mut(index);
-        let ready = queue.pending(group);
+        let ready = if self.is_enabled { queue.pending(group) } else { 0 };
         let is_windowed = queue.options.is_windowed();
         let home = match &queue.link {
             Link::Member(membership) => membership.home,

@@ -124,6 +124,15 @@ pub fn deleted(out: &mut Vec<u8>, queue: &str, deleted: bool, declared: bool) {
     out.push(b'}');
 }
 
+/// How the kill switch stands.
+pub fn switched(out: &mut Vec<u8>, is_enabled: bool, is_mirrored: bool) {
+    out.extend_from_slice(b"{\"ephemeralEnabled\":");
+    append_bool(out, is_enabled);
+    out.extend_from_slice(b",\"mirrored\":");
+    append_bool(out, is_mirrored);
+    out.push(b'}');
+}
+
 /// Appends a number in decimal.
 pub(super) fn append_number(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());

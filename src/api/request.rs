@@ -106,6 +106,25 @@ pub fn ack(body: &[u8]) -> Result<AckRequest<'_>, Fault> {
     })
 }
 
+/// Reads how the kill switch is to stand.
+///
+/// # Errors
+/// The first thing that is wrong with the body.
+pub fn switch(body: &[u8]) -> Result<bool, Fault> {
+    let mut scanner = Scanner::new(body);
+    let mut enabled = None;
+    object(&mut scanner, "the body", |scanner, key| match &*key.word() {
+        b"enabled" => set_once(&mut enabled, "enabled", || match scanner.value()? {
+            b"true" => Ok(true),
+            b"false" => Ok(false),
+            _ => Err(Fault::WrongType { field: "enabled", expected: "a boolean" }),
+        }),
+        _ => skip(scanner),
+    })?;
+    scanner.finish()?;
+    enabled.ok_or(Fault::Missing("enabled"))
+}
+
 /// A group; null and the empty name are queue mode.
 pub(super) fn read_group<'a>(scanner: &mut Scanner<'a>, field: &'static str) -> Result<Cow<'a, str>, Fault> {
     let group = optional_string(scanner, field)?.map_or(Ok(Cow::Borrowed("")), |text| decode(text, field))?;

@@ -32,6 +32,10 @@ pub enum Route {
     Queues,
     /// One queue's depth.
     Depth,
+    /// The kill switch: how it stands.
+    SwitchState,
+    /// The kill switch: turn it.
+    Switch,
     /// The process runs.
     Health,
     /// The node takes requests.
@@ -40,6 +44,19 @@ pub enum Route {
     Metrics,
     /// What this is.
     Index,
+}
+
+impl Route {
+    /// Whether it is of the family that the kill switch turns off.
+    #[must_use]
+    #[inline]
+    pub const fn is_ephemeral(self) -> bool {
+        match self {
+            Self::Push | Self::Pop | Self::Subscribe | Self::Ack | Self::Call | Self::Reply => true,
+            Self::Configure | Self::Reset | Self::Delete | Self::Queues | Self::Depth => true,
+            Self::SwitchState | Self::Switch | Self::Health | Self::Ready | Self::Metrics | Self::Index => false,
+        }
+    }
 }
 
 /// Who may ask.
@@ -101,7 +118,7 @@ pub enum Missed {
 }
 
 /// Every route, those of the hot path first.
-pub static ENDPOINTS: [Endpoint; 17] = [
+pub static ENDPOINTS: [Endpoint; 19] = [
     endpoint(Method::Post, exact("/api/v1/ephemeral/push"), Access::WriteOnly, Route::Push),
     endpoint(Method::Get, exact("/api/v1/ephemeral/pop"), Access::ReadWrite, Route::Pop),
     endpoint(Method::Post, exact("/api/v1/ephemeral/ack"), Access::ReadWrite, Route::Ack),
@@ -114,6 +131,8 @@ pub static ENDPOINTS: [Endpoint; 17] = [
     endpoint(Method::Delete, exact("/api/v1/ephemeral/queue"), Access::ReadWrite, Route::Delete),
     endpoint(Method::Get, exact("/api/v1/ephemeral/queues"), Access::ReadOnly, Route::Queues),
     endpoint(Method::Get, with_queue("/api/v1/ephemeral/queues/", "/depth"), Access::ReadOnly, Route::Depth),
+    endpoint(Method::Get, exact("/api/v1/system/ephemeral"), Access::Admin, Route::SwitchState),
+    endpoint(Method::Post, exact("/api/v1/system/ephemeral"), Access::Admin, Route::Switch),
     endpoint(Method::Get, exact("/health"), Access::Public, Route::Health),
     endpoint(Method::Get, exact("/ready"), Access::Public, Route::Ready),
     endpoint(Method::Get, exact("/metrics"), Access::Public, Route::Metrics),
@@ -251,7 +270,7 @@ mod tests {
         ];
         let paths = under_base.map(|rest| format!("{BASE}{rest}"));
         for path in
-            paths.iter().map(String::as_str).chain(["", "*", "//", "/Health", "/metrics/", "/openapi.json", "/api/v1/system/ephemeral"])
+            paths.iter().map(String::as_str).chain(["", "*", "//", "/Health", "/metrics/", "/openapi.json", "/api/v1/system/ephemeral/"])
         {
             for method in [Method::Get, Method::Post, Method::Delete, Method::Options, Method::Other] {
                 assert_eq!(find(method, path.as_bytes()), Err(Missed::NoSuchRoute), "{path}");

@@ -29,7 +29,7 @@ Wait for one:      curl '127.0.0.1:6632/api/v1/ephemeral/pop?queue=jobs&wait=tru
 Measure it:        mayfly bench rpc";
 
 const SERVE_LONG_ABOUT: &str = "\
-Start a node. It needs no other service and keeps nothing: what it holds ends with it.
+Start a node. It needs no other service. What queues hold ends with it; what was declared stays in its data folder.
 
 Every flag is also read from the environment, as MAYFLY_ and the flag's name (--spin-us is MAYFLY_SPIN_US) and, where the published \
 QueenMQ broker has a name for it, from that one. The flag wins, then MAYFLY_…, then the published name; an empty variable counts as \

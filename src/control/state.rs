@@ -64,8 +64,20 @@ impl State {
     }
 
     /// What is declared, in order of tenant and name.
-    pub fn declarations(&self) -> impl Iterator<Item = (&QueueName, &Declaration)> {
+    pub fn declarations(&self) -> impl ExactSizeIterator<Item = (&QueueName, &Declaration)> {
         self.declarations.iter()
+    }
+
+    /// Changes that [`Self::changes`] has, but for one.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.declarations.len() + self.deletions.len() + self.grants.len()
+    }
+
+    /// Whether nothing is declared, deleted or granted.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// What a queue is declared as.

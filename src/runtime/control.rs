@@ -16,7 +16,7 @@ use super::frame::{Frame, Proposal};
 use super::session::{control_ticket, core_of};
 use crate::api::Failure;
 use crate::api::declaration::{DeclaredOptions, OptionDefaults};
-use crate::control::consensus::{Committed, ProposalId};
+use crate::control::consensus::{Committed, ProposalId, RETRY_EVERY};
 use crate::control::{Change, Consensus, State};
 
 /// Pieces of mail read before they are written: they share one fsync.
@@ -33,11 +33,24 @@ pub(super) struct ControlCore {
     waiting: HashMap<ProposalId, Proposal>,
     /// Names of queues with changes in `waiting`, and how many.
     unsettled: HashMap<QueueName, usize>,
+    /// Turns of the kill switch that not every shard has confirmed: with how many confirmations are missing.
+    turning: HashMap<u64, (Option<Proposal>, u16)>,
+    turns: u64,
 }
 
 impl ControlCore {
     pub(super) fn new(mesh: Mesh<Frame>, shard_count: u16, defaults: OptionDefaults, consensus: Consensus, state: State) -> Self {
-        Self { mesh, shard_count, defaults, consensus, state, waiting: HashMap::new(), unsettled: HashMap::new() }
+        Self {
+            mesh,
+            shard_count,
+            defaults,
+            consensus,
+            state,
+            waiting: HashMap::new(),
+            unsettled: HashMap::new(),
+            turning: HashMap::new(),
+            turns: 0,
+        }
     }
 
     /// Runs until `is_over`; whoever says so rings this core's waker.
@@ -46,7 +59,8 @@ impl ControlCore {
         while !is_over.load(Relaxed) {
             self.turn();
             let mesh = &self.mesh;
-            waker.sleep(None, || mesh.has_mail() || is_over.load(Relaxed));
+            let longest = (!self.consensus.is_available()).then_some(RETRY_EVERY);
+            waker.sleep(longest, || mesh.has_mail() || is_over.load(Relaxed));
         }
     }
 
@@ -57,6 +71,7 @@ impl ControlCore {
         for frame in mail {
             match frame {
                 Frame::Propose(proposal) => self.enter(*proposal),
+                Frame::Switched { number } => self.shard_turned(number),
                 // To what nobody asked for, such as an entry of another start.
                 Frame::Answer { .. } => {}
                 frame => unreachable!("the control core is not asked for {frame:?}"),
@@ -85,7 +100,7 @@ impl ControlCore {
 
     /// Gives a change to the log.
     fn propose(&mut self, proposal: Proposal) {
-        match self.consensus.propose(proposal.change.clone()) {
+        match self.consensus.propose(&proposal.change) {
             Ok(id) => {
                 if let Some(queue) = proposal.change.queue() {
                     *self.unsettled.entry(queue.clone()).or_default() += 1;
@@ -108,6 +123,7 @@ impl ControlCore {
                         (false, None) => {}
                     }
                 }
+                self.consensus.settle_or_give_up(&self.state);
             }
             Err(_) => self.refuse_waiting(),
         }
@@ -157,11 +173,29 @@ impl ControlCore {
             }
             Change::Undeclare { queue, .. } => self.tell_home(proposal, queue, OwnedRequest::Undeclare),
             Change::Delete { queue, .. } => self.tell_home(proposal, queue, OwnedRequest::Delete),
-            Change::Grant { .. } | Change::Switch { .. } | Change::Settle { .. } => {
+            Change::Switch { is_enabled } => {
+                self.turns += 1;
+                for shard in 0..self.shard_count {
+                    self.mesh.send(usize::from(shard), Frame::Switch { number: self.turns, is_enabled });
+                }
+                self.turning.insert(self.turns, (proposal, self.shard_count));
+            }
+            Change::Grant { .. } | Change::Settle { .. } => {
                 if let Some(proposal) = proposal {
                     self.answer(&proposal, Ok(()));
                 }
             }
+        }
+    }
+
+    /// The client is answered when the last shard has turned.
+    fn shard_turned(&mut self, number: u64) {
+        let Some((_, missing)) = self.turning.get_mut(&number) else { return };
+        *missing -= 1;
+        if *missing == 0
+            && let Some((Some(proposal), _)) = self.turning.remove(&number)
+        {
+            self.answer(&proposal, Ok(()));
         }
     }
 

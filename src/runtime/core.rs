@@ -49,6 +49,8 @@ pub(super) struct Core {
     pub(super) identities: Identities,
     pub(super) budget: Arc<NodeBudget>,
     pub(super) gate: Gate,
+    /// The kill switch, as this core was told.
+    pub(super) is_enabled: bool,
     pub(super) gauges: Arc<Gauges>,
     pub(super) tickets_given: u32,
     /// Private groups of subscribers.
@@ -100,6 +102,7 @@ impl Core {
             transit: Transit::new(Arc::clone(&budget)),
             budget,
             gate,
+            is_enabled: true,
             gauges,
             tickets_given: 0,
             groups_minted: 0,

@@ -227,6 +227,9 @@ impl Clerk<'_> {
             (Asked::Delete { queue }, Ok(())) => {
                 self.respond(id, delivery, &http::Answer::json(Status::Ok), |out| answer::deleted(out, &queue, false, false));
             }
+            (Asked::Switch { is_enabled }, Ok(())) => {
+                self.respond(id, delivery, &http::Answer::json(Status::Ok), |out| answer::switched(out, is_enabled, true));
+            }
             (asked, Ok(())) => unreachable!("{asked:?} proposes nothing"),
         }
     }

@@ -37,6 +37,10 @@ pub(super) enum Frame {
     /// A change that holds, from the control core to a queue's home: carried out whatever the bounds. The room that was reserved for it
     /// is given back when it has been.
     Apply { ticket: Ticket, command: Box<OwnedCommand>, reservation: Reservation },
+    /// From the control core: how the kill switch stands from now on. Answered by [`Frame::Switched`].
+    Switch { number: u64, is_enabled: bool },
+    /// To the control core: the shard delivers, or does not, as it was told under `number`.
+    Switched { number: u64 },
     /// From the control core: whether the change that was proposed under `ticket` holds. Of a declaration or a deletion that does, the
     /// queue's home answers instead.
     Agreed { ticket: Ticket, outcome: Result<(), Failure> },

@@ -44,6 +44,9 @@ impl Core {
         request: &Request<'_>,
     ) -> Result<(), Failure> {
         let tenant = self.identify(id, &found, &request.head)?;
+        if !self.is_enabled && found.endpoint.route.is_ephemeral() {
+            return Err(Failure::Disabled);
+        }
         let params = request.head.query.unwrap_or_default();
         let asking = Asking { connections, id, delivery, tenant };
         match found.endpoint.route {
@@ -58,6 +61,17 @@ impl Core {
             Route::Delete => self.delete(asking, found.segment, params),
             Route::Queues => self.list(asking, params),
             Route::Depth => self.depth(asking, found.segment.unwrap_or_default(), params),
+            Route::SwitchState => {
+                let is_enabled = self.is_enabled;
+                let head = http::Answer::json(Status::Ok);
+                // The whole cluster is this node.
+                self.clerk(asking.connections).respond(id, delivery, &head, |out| answer::switched(out, is_enabled, true));
+                Ok(())
+            }
+            Route::Switch => {
+                let is_enabled = request::switch(request.body)?;
+                self.propose(asking, Asked::Switch { is_enabled }, Change::Switch { is_enabled })
+            }
             Route::Health => self.say(asking, Status::Ok, br#"{"status":"alive"}"#),
             Route::Ready if self.desk.is_draining => self.say(asking, Status::ServiceUnavailable, br#"{"status":"draining"}"#),
             Route::Ready => self.say(asking, Status::Ok, br#"{"status":"ready"}"#),
@@ -288,6 +302,13 @@ impl Core {
                 command.lend(|command| shard.step(now, ticket, command, &mut clerk));
                 drop(reservation);
             }
+            Frame::Switch { number, is_enabled } => {
+                self.is_enabled = is_enabled;
+                shard.switch(now, is_enabled, &mut clerk);
+                let control = self.control();
+                self.desk.mesh.send(usize::from(control.0), Frame::Switched { number });
+            }
+            Frame::Switched { .. } => unreachable!("the control core alone is told"),
             Frame::Agreed { ticket, outcome } => clerk.agreed_here(ticket, outcome),
         }
         self.settle(connections);

@@ -90,6 +90,10 @@ pub(super) enum Asked {
     Delete {
         queue: Box<str>,
     },
+    /// How the kill switch is to stand.
+    Switch {
+        is_enabled: bool,
+    },
     /// Several shards answer.
     Gathered(Box<Gather>),
 }

@@ -91,6 +91,12 @@ impl Rig {
         self.subject.sent(ticket);
     }
 
+    pub(crate) fn switch(&mut self, is_enabled: bool) -> Checked<Vec<Fact>> {
+        self.log.push(format!("{} switch {is_enabled}", self.clock()));
+        let (expected, found) = (self.model.switch(self.now, is_enabled), self.subject.switch(self.now, is_enabled));
+        self.compare(expected, found)
+    }
+
     pub(crate) fn expire(&mut self) -> Checked<Vec<Fact>> {
         self.log.push(format!("{} expire", self.clock()));
         let (expected, found) = (self.model.expire(self.now), self.subject.expire(self.now));
@@ -134,6 +140,7 @@ impl Rig {
 
     /// Takes what every group is still to be given and compares it.
     pub(crate) fn drain(&mut self) -> Checked<()> {
+        self.switch(true)?;
         for queue in self.queues.clone() {
             for group in ["a", "b", "c", QUEUE_MODE] {
                 let (queue, group) = (queue.clone(), group.to_owned());

@@ -15,6 +15,7 @@ pub(crate) enum Ask {
     Reply { tenant: Tenant, items: Vec<ReplyTo> },
     Leave { queue: Name, group: String },
     Configure { queue: Name, options: Options },
+    Undeclare { queue: Name },
     Reset { queue: Name },
     Delete { queue: Name },
     List { tenant: Tenant, prefix: String, after: String, limit: usize },

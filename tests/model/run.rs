@@ -28,6 +28,7 @@ fn step(rig: &mut Rig, run: &Run, op: &Op) -> Result<(), String> {
             vec![]
         }
         Op::Expire => rig.expire()?,
+        Op::Switch(is_enabled) => rig.switch(*is_enabled)?,
         Op::Pass(pace) => {
             let span = span_of(rig, *pace);
             rig.pass(span)?
@@ -67,6 +68,7 @@ fn ask_of(rig: &mut Rig, run: &Run, op: &Op) -> Option<Ask> {
             return reply_of(rig, picks, *late_count, *is_forged, *is_other_tenant && run.settings.rate.is_none());
         }
         Op::Configure { queue, options } => Ask::Configure { queue: queue_of(queue), options: *options },
+        Op::Undeclare { queue } => Ask::Undeclare { queue: queue_of(queue) },
         Op::Leave { queue, group } => Ask::Leave { queue: queue_of(queue), group: SUBSCRIBERS[*group].to_owned() },
         Op::Reset { queue } => Ask::Reset { queue: queue_of(queue) },
         Op::Delete { queue } => Ask::Delete { queue: queue_of(queue) },

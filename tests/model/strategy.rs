@@ -50,6 +50,9 @@ pub(crate) enum Op {
         queue: usize,
         options: Options,
     },
+    Undeclare {
+        queue: usize,
+    },
     /// The subscriber of a private group is gone.
     Leave {
         queue: usize,
@@ -69,6 +72,8 @@ pub(crate) enum Op {
     Undeliver(usize, Broken),
     Sent(usize),
     Expire,
+    /// The kill switch.
+    Switch(bool),
     Pass(Pace),
 }
 
@@ -180,6 +185,8 @@ fn op() -> impl Strategy<Value = Op> {
         8 => (0usize..6, broken()).prop_map(|(back, broken)| Op::Undeliver(back, broken)),
         1 => (0usize..6).prop_map(Op::Sent),
         1 => Just(Op::Expire),
+        1 => queue().prop_map(|queue| Op::Undeclare { queue }),
+        3 => prop::bool::weighted(0.7).prop_map(Op::Switch),
         20 => pace().prop_map(Op::Pass),
     ]
 }

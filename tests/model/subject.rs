@@ -96,6 +96,12 @@ impl Subject {
         self.take_in(heard)
     }
 
+    pub(crate) fn switch(&mut self, now: Time, is_enabled: bool) -> Vec<Fact> {
+        let mut heard = Heard::default();
+        self.shard.switch(now, is_enabled, &mut heard);
+        self.take_in(heard)
+    }
+
     pub(crate) fn expire(&mut self, now: Time) -> Vec<Fact> {
         let mut heard = Heard::default();
         self.shard.expire(now, &mut heard);
@@ -206,6 +212,7 @@ fn command<'a>(ask: &'a Ask, payloads: &'a mut Vec<Payload>, items: &'a [AckItem
         },
         Ask::Ack { queue, group, .. } => Command::Ack { tenant: queue.tenant, queue: &queue.queue, group, items },
         Ask::Configure { queue, options } => Command::Configure { tenant: queue.tenant, queue: &queue.queue, options: *options },
+        Ask::Undeclare { queue } => Command::Undeclare { tenant: queue.tenant, queue: &queue.queue },
         Ask::Leave { queue, group } => Command::Leave { tenant: queue.tenant, queue: &queue.queue, group },
         Ask::Reset { queue } => Command::Reset { tenant: queue.tenant, queue: &queue.queue },
         Ask::Delete { queue } => Command::Delete { tenant: queue.tenant, queue: &queue.queue },

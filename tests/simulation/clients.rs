@@ -167,7 +167,39 @@ impl Clients {
             94..96 if self.habits.is_tight => self.crush(),
             92..96 if self.habits.changes => self.change(),
             96..98 => self.configure(),
+            98 => self.switch(),
             _ => self.push(),
+        }
+    }
+
+    /// The kill switch, off and on, shard after shard: nothing is delivered between, and nobody sleeps on because of it.
+    fn switch(&mut self) {
+        self.turn_all(false);
+        self.come_to_rest();
+        let delivered = self.world.sum(|gauges| gauges.popped);
+        for _ in 0..self.random.below(6) {
+            match self.random.below(4) {
+                0 | 1 => self.push(),
+                2 => self.pop(),
+                _ => self.ack(),
+            }
+            let pause = Span(self.random.below(300_000_000));
+            self.pass(pause);
+        }
+        self.come_to_rest();
+        assert_eq!(self.world.sum(|gauges| gauges.popped), delivered, "delivered while it was switched off");
+        self.turn_all(true);
+        self.come_to_rest();
+        self.check_nobody_sleeps_on_something();
+    }
+
+    fn turn_all(&mut self, is_enabled: bool) {
+        let count = usize::from(self.world.shard_count());
+        let first = self.any_core();
+        for step in 0..count {
+            self.world.turn((first + step) % count, is_enabled);
+            let pause = Span(self.random.below(100_000));
+            self.pass(pause);
         }
     }
 

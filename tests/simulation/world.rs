@@ -154,6 +154,11 @@ impl World {
         self.post(at, usize::from(of.0), Mail::Cancel(ticket));
     }
 
+    /// The kill switch of one shard.
+    pub(crate) fn turn(&mut self, index: usize, is_enabled: bool) {
+        self.on(index, |shard, now, effects| shard.switch(now, is_enabled, effects));
+    }
+
     /// An answer did not reach its client of core `at`.
     pub(crate) fn undeliver(&mut self, at: usize, receipt: Receipt, how: Undelivered) {
         let of = usize::from(receipt.shard.0);

@@ -83,6 +83,11 @@ impl Model {
     fn collect_idle(&mut self) {
         let is_due = |model: &Self, at: usize| model.collected_at(&model.queues[at]).is_some_and(|at| at <= model.now);
         while let Some(at) = (0..self.queues.len()).find(|&at| is_due(self, at)) {
+            // CHOICE: nobody can use a queue while the family is off, so none is idle then.
+            if !self.is_enabled {
+                self.queues[at].used_at = self.now;
+                continue;
+            }
             self.write_off(at, DropCause::Abandoned);
             self.queues.remove(at);
         }

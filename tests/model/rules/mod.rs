@@ -66,6 +66,8 @@ pub(crate) struct Model {
     /// When the windows that are open now close by `ms`.
     windows_close_at: Vec<Time>,
     said: Vec<Fact>,
+    /// The kill switch.
+    is_enabled: bool,
 }
 
 impl Model {
@@ -84,6 +86,7 @@ impl Model {
             handed: vec![],
             windows_close_at: vec![],
             said: vec![],
+            is_enabled: true,
         }
     }
 
@@ -97,6 +100,7 @@ impl Model {
             Ask::Reply { tenant, items } => self.reply(ticket, *tenant, items),
             Ask::Ack { queue, group, items } => self.ack(ticket, queue, group, items),
             Ask::Configure { queue, options } => self.configure(ticket, queue, *options),
+            Ask::Undeclare { queue } => self.undeclare(ticket, queue),
             // CHOICE: no use of the queue.
             Ask::Leave { queue, group } => self.departures.push((now + DEPARTURE_SPAN, queue.clone(), group.clone())),
             Ask::Reset { queue } => self.reset(ticket, queue),
@@ -118,6 +122,14 @@ impl Model {
         self.reach(now);
         self.waiters.retain(|w| w.ticket != ticket);
         self.hang_up_call(ticket);
+        self.serve_waiters();
+        self.finish()
+    }
+
+    /// The kill switch: while it is off nothing is delivered, and all else goes on.
+    pub(crate) fn switch(&mut self, now: Time, is_enabled: bool) -> Vec<Fact> {
+        self.reach(now);
+        self.is_enabled = is_enabled;
         self.serve_waiters();
         self.finish()
     }
@@ -222,6 +234,17 @@ impl Model {
         self.queues[at].options = options;
         self.answer(ticket, Answer::Configured);
         // A shorter ttl and another window hold at once. Leases keep the length they were given.
+        self.drop_expired(self.now);
+        self.serve_waiters();
+    }
+
+    fn undeclare(&mut self, ticket: u64, name: &Name) {
+        self.answer(ticket, Answer::Undeclared);
+        let Some(at) = self.find_existing(name).filter(|&at| self.queues[at].declared) else { return };
+        self.queues[at].declared = false;
+        self.queues[at].options = self.settings.defaults;
+        // CHOICE: it counts as a use.
+        self.queues[at].used_at = self.now;
         self.drop_expired(self.now);
         self.serve_waiters();
     }

@@ -64,7 +64,7 @@ impl Model {
         // CHOICE: a waiting pop needs room to wait unless it finds messages and nobody else of its group waits and no window is set. One
         // that would have to make its queue, or to wait, past the node's bytes is refused, not answered empty.
         let is_alone = !self.waiters.iter().any(|w| w.queue == *name && w.group == *group);
-        let needs_room = waits && (ready.is_empty() || !is_alone || self.queues[at].options.is_windowed());
+        let needs_room = waits && (!self.is_enabled || ready.is_empty() || !is_alone || self.queues[at].options.is_windowed());
         let needed_bytes = if needs_room { WAITER_OVERHEAD_BYTES } else { 0 };
         if (is_new || needs_room) && self.used_bytes() + needed_bytes > self.settings.node_bytes {
             *self = before;
@@ -75,7 +75,8 @@ impl Model {
             self.serve_waiters();
         } else {
             // Nothing is held back from a plain pop, not even what a window gathers.
-            self.give(&waiter, &ready);
+            let given: &[u64] = if self.is_enabled { &ready } else { &[] };
+            self.give(&waiter, given);
         }
     }
 
@@ -122,6 +123,10 @@ impl Model {
     /// CHOICE: what an older pop's window holds is not there for it.
     fn next_to_answer(&mut self) -> Option<(usize, Vec<u64>)> {
         self.windows_close_at.clear();
+        // CHOICE: no window opens meanwhile; one that is open goes on.
+        if !self.is_enabled {
+            return None;
+        }
         let mut holders: Vec<Waiter> = vec![];
         for index in 0..self.waiters.len() {
             let (now, waiter) = (self.now, &mut self.waiters[index]);
