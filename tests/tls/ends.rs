@@ -7,11 +7,14 @@ use std::time::{Duration, Instant};
 use crate::process::client::{Client, get, pop, push};
 use crate::secure::{Authority, Secure, session};
 
+/// Ends a connection: what is left of it, if something is.
+type HangUp = fn(Secure) -> Option<Secure>;
+
 fn hang_ups_swallow_nothing(shards: usize) {
     let authority = Authority::new();
     let node = authority.node(shards, &[]);
     let mut other = authority.connect(node.address);
-    let ways: [(&str, fn(Secure) -> Option<Secure>); 4] = [
+    let ways: [(&str, HangUp); 4] = [
         ("close_notify alone", |mut client| {
             client.close_notify();
             Some(client)

@@ -49,11 +49,11 @@ fn an_idle_session_holds_nothing() {
         let mut wire = Wire::new(&acceptor, &client_config(&pair.files(), &[version], &[]));
         wire.settle((1, 1));
         wire.say(b"GET / HTTP/1.1\r\n");
-        let request = wire.from_client();
+        let request = wire.take_client();
         let (last, rest) = request.split_last().expect("bytes");
-        wire.to_server(rest, 5);
+        wire.give_server(rest, 5);
         assert!(wire.heard.is_empty() && wire.seal.session.held_bytes() > 0, "a record that is not whole is held");
-        wire.to_server(&[*last], 1);
+        wire.give_server(&[*last], 1);
         assert_eq!(wire.heard, b"GET / HTTP/1.1\r\n");
         assert_eq!((wire.seal.session.held_bytes(), wire.seal.has_output(), wire.buffers.plain.len()), (0, false, 16));
     }
@@ -68,18 +68,18 @@ fn a_client_may_close_its_side_and_is_still_answered() {
         wire.settle(WHOLE);
         wire.say(b"question");
         wire.client.send_close_notify();
-        let bytes = wire.from_client();
-        wire.to_server(&bytes, usize::MAX);
+        let bytes = wire.take_client();
+        wire.give_server(&bytes, usize::MAX);
         assert_eq!(wire.heard, b"question");
         assert_eq!(wire.steps.last(), Some(&Step { is_finished: true, ..Step::default() }));
         // Nothing that comes behind is read.
-        wire.to_server(b"anything", usize::MAX);
+        wire.give_server(b"anything", usize::MAX);
         assert_eq!((wire.heard.len(), wire.seal.session.held_bytes()), (8, 0));
         wire.seal.put(b"answer".to_vec());
-        let mut bytes = wire.from_server();
+        let mut bytes = wire.take_server();
         wire.seal.say_goodbye(&mut bytes);
         assert!(!wire.seal.session.may_seal());
-        wire.to_client(&bytes, usize::MAX);
+        wire.give_client(&bytes, usize::MAX);
         assert_eq!(wire.read, b"answer");
         assert!(wire.client.process_new_packets().expect("goes on").peer_has_closed());
     }
@@ -90,9 +90,9 @@ fn plain_http_is_told_so_in_plain_http() {
     let pair = Pair::made(|_| ());
     let acceptor = Acceptor::load(&pair.files()).expect("served");
     let mut wire = Wire::new(&acceptor, &client_config(&pair.files(), rustls::ALL_VERSIONS, &[]));
-    wire.to_server(b"GET /health HTTP/1.1\r\nHost: h\r\n\r\n", 3);
+    wire.give_server(b"GET /health HTTP/1.1\r\nHost: h\r\n\r\n", 3);
     assert!(wire.seal.session.is_failed());
-    let answer = String::from_utf8(wire.from_server()).expect("plain text");
+    let answer = String::from_utf8(wire.take_server()).expect("plain text");
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
     assert!(head.starts_with("HTTP/1.1 400 Bad Request\r\n") && head.contains(&format!("Content-Length: {}", body.len())), "{answer}");
     assert!(body.contains("\"code\":\"bad_request\""), "{answer}");
@@ -108,9 +108,9 @@ fn a_handshake_message_without_end_is_given_up() {
     record.resize(5 + (16 << 10), 0);
     let mut first = record.clone();
     first[5..9].copy_from_slice(&[1, 0xff, 0xff, 0xff]);
-    wire.to_server(&first, usize::MAX);
+    wire.give_server(&first, usize::MAX);
     for _ in 0..16 {
-        wire.to_server(&record, 4096);
+        wire.give_server(&record, 4096);
         assert!(wire.seal.session.held_bytes() <= HELD_BYTES_MAX);
     }
     assert!(wire.seal.session.is_failed());

@@ -47,13 +47,13 @@ proptest! {
             if renewed && version == &TLS13 {
                 wire.client.refresh_traffic_keys().expect("new keys");
             }
-            let bytes = wire.from_client();
-            wire.to_server(&bytes, pieces.0);
+            let bytes = wire.take_client();
+            wire.give_server(&bytes, pieces.0);
         }
         for bytes in &back {
             wire.seal.put(bytes.clone());
-            let bytes = wire.from_server();
-            wire.to_client(&bytes, pieces.1);
+            let bytes = wire.take_server();
+            wire.give_client(&bytes, pieces.1);
         }
         wire.client.send_close_notify();
         wire.settle(pieces);
@@ -87,7 +87,7 @@ proptest! {
             }
         });
         prop_assert_eq!(gone.len(), cut);
-        wire.to_client(&gone, usize::MAX);
+        wire.give_client(&gone, usize::MAX);
         prop_assert_eq!(&wire.read, &plain[..sent]);
         prop_assert!(begun <= plain.len() && begun - sent <= 16 << 10);
         prop_assert_eq!(sent == plain.len(), cut == whole_bytes);
@@ -99,13 +99,13 @@ proptest! {
     #[test]
     fn garbage_is_refused(bytes in proptest::collection::vec(any::<u8>(), 1..2_000), piece in piece()) {
         let mut wire = wire(&TLS13);
-        wire.to_server(&bytes, piece);
+        wire.give_server(&bytes, piece);
         prop_assert!(wire.heard.is_empty());
         let failed = Step { is_failed: true, ..Step::default() };
         prop_assert!(wire.steps.iter().all(|step| *step == failed));
         prop_assert!(wire.seal.session.is_failed() || wire.seal.session.held_bytes() > 0);
         if wire.seal.session.is_failed() {
-            wire.to_server(&bytes, piece);
+            wire.give_server(&bytes, piece);
             prop_assert_eq!(wire.steps.len(), 1);
         }
     }
@@ -116,14 +116,14 @@ proptest! {
         let mut wire = wire(version);
         wire.settle((usize::MAX, usize::MAX));
         wire.say(b"a request");
-        let mut bytes = wire.from_client();
+        let mut bytes = wire.take_client();
         // Bytes 1 and 2 are a version that nobody looks at; a changed length waits for the rest.
         let at = 5 + at.index(bytes.len() - 5);
         bytes[at] ^= 1 << bit;
-        wire.to_server(&bytes, piece);
+        wire.give_server(&bytes, piece);
         prop_assert!(wire.heard.is_empty() && wire.seal.session.is_failed());
-        let alert = wire.from_server();
-        wire.to_client(&alert, usize::MAX);
+        let alert = wire.take_server();
+        wire.give_client(&alert, usize::MAX);
         let is_alert = matches!(&wire.client_error, Some(rustls::Error::AlertReceived(rustls::AlertDescription::BadRecordMac)));
         prop_assert!(is_alert, "{:?}", wire.client_error);
     }

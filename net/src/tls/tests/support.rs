@@ -95,7 +95,7 @@ impl Wire {
     }
 
     /// What the client has to send.
-    pub(super) fn from_client(&mut self) -> Vec<u8> {
+    pub(super) fn take_client(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         while self.client.wants_write() {
             self.client.write_tls(&mut bytes).expect("memory");
@@ -104,7 +104,7 @@ impl Wire {
     }
 
     /// Gives the server bytes, in pieces of `piece` at most.
-    pub(super) fn to_server(&mut self, bytes: &[u8], piece: usize) {
+    pub(super) fn give_server(&mut self, bytes: &[u8], piece: usize) {
         self.to_server_bytes += bytes.len();
         for bytes in bytes.chunks(piece.max(1)) {
             let step = self.seal.session.receive(bytes, &mut self.buffers);
@@ -116,7 +116,7 @@ impl Wire {
     }
 
     /// What the server has to send: all of it, as one send after the other.
-    pub(super) fn from_server(&mut self) -> Vec<u8> {
+    pub(super) fn take_server(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         while self.seal.has_output() {
             let mut send = Vec::new();
@@ -127,7 +127,7 @@ impl Wire {
         bytes
     }
 
-    pub(super) fn to_client(&mut self, bytes: &[u8], piece: usize) {
+    pub(super) fn give_client(&mut self, bytes: &[u8], piece: usize) {
         for mut bytes in bytes.chunks(piece.max(1)) {
             while !bytes.is_empty() && self.client_error.is_none() {
                 self.client.read_tls(&mut bytes).expect("memory");
@@ -143,12 +143,12 @@ impl Wire {
     /// Moves bytes both ways until neither has any left.
     pub(super) fn settle(&mut self, pieces: (usize, usize)) {
         loop {
-            let (there, back) = (self.from_client(), self.from_server());
+            let (there, back) = (self.take_client(), self.take_server());
             if there.is_empty() && back.is_empty() {
                 return;
             }
-            self.to_server(&there, pieces.0);
-            self.to_client(&back, pieces.1);
+            self.give_server(&there, pieces.0);
+            self.give_client(&back, pieces.1);
         }
     }
 
