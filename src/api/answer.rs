@@ -5,7 +5,7 @@
 
 use std::time::SystemTime;
 
-use mayfly_shards::{Delivery, Outcome, inbox_of};
+use mayfly_shards::{DEFAULT_PARTITION, Delivery, Outcome, inbox_of};
 
 use super::id::{self, Incarnation};
 use super::inbox;
@@ -26,34 +26,81 @@ pub fn pop_begin(out: &mut Vec<u8>, queue: &str) {
     out.extend_from_slice(b",\"messages\":[");
 }
 
+/// How messages are spelled. Between the messages of a partition only numbers and payloads differ; the rest is kept for the next one.
+#[derive(Debug)]
+pub struct Spelling {
+    incarnation: Incarnation,
+    /// Of the message spelled last.
+    partition: String,
+    /// A comma, then a message up to its seq.
+    head: Vec<u8>,
+    /// From behind its delivery up to its payload, of a message that was delivered once and has no inbox.
+    middle: Vec<u8>,
+}
+
+/// The end of [`Spelling::middle`] that differs for other messages.
+const FIRST_ATTEMPT: &[u8] = b"1,\"payload\":";
+/// Most bytes of a message's numbers, its inbox and its end.
+const NUMBERS_BYTES_MAX: usize = 128;
+
+impl Spelling {
+    /// The spelling of a node's messages.
+    #[must_use]
+    pub fn new(incarnation: Incarnation) -> Self {
+        let mut spelling = Self { incarnation, partition: String::new(), head: Vec::new(), middle: Vec::new() };
+        spelling.learn(DEFAULT_PARTITION);
+        spelling
+    }
+
+    fn learn(&mut self, partition: &str) {
+        let Self { incarnation, head, middle, .. } = self;
+        head.clear();
+        head.extend_from_slice(b",{\"id\":\"");
+        let spelled = id::append_beginning(head, incarnation, partition);
+        middle.clear();
+        middle.extend_from_slice(b"\",\"partition\":\"");
+        middle.extend_from_slice(&head[spelled]);
+        middle.extend_from_slice(b"\",\"attempts\":");
+        middle.extend_from_slice(FIRST_ATTEMPT);
+        self.partition.clear();
+        self.partition.push_str(partition);
+    }
+}
+
 /// One message, behind [`pop_begin`] or another one.
-pub fn pop_message(out: &mut Vec<u8>, incarnation: &Incarnation, delivery: &Delivery<'_>) {
-    if out.last() == Some(&b'}') {
-        out.push(b',');
+pub fn pop_message(out: &mut Vec<u8>, spelling: &mut Spelling, delivery: &Delivery<'_>) {
+    if spelling.partition != delivery.partition {
+        spelling.learn(delivery.partition);
     }
-    out.extend_from_slice(b"{\"id\":\"");
-    let partition = id::append(out, incarnation, delivery.partition, delivery.seq, delivery.delivery);
-    out.extend_from_slice(b"\",\"partition\":\"");
-    out.extend_from_within(partition);
-    out.extend_from_slice(b"\",\"attempts\":");
-    append_number(out, u64::from(delivery.attempts));
-    if let Some(number) = inbox_of(delivery.seq) {
-        out.extend_from_slice(b",\"replyTo\":\"");
-        inbox::append(out, incarnation, number);
-        out.push(b'"');
+    let Spelling { incarnation, head, middle, .. } = spelling;
+    out.reserve(head.len() + middle.len() + NUMBERS_BYTES_MAX + delivery.payload.len());
+    let is_first = out.last() != Some(&b'}');
+    out.extend_from_slice(&head[usize::from(is_first)..]);
+    id::append_numbers(out, delivery.seq, delivery.delivery);
+    match inbox_of(delivery.seq) {
+        None if delivery.attempts == 1 => out.extend_from_slice(middle),
+        inbox => {
+            out.extend_from_slice(&middle[..middle.len() - FIRST_ATTEMPT.len()]);
+            append_number(out, u64::from(delivery.attempts));
+            if let Some(number) = inbox {
+                out.extend_from_slice(b",\"replyTo\":\"");
+                inbox::append(out, incarnation, number);
+                out.push(b'"');
+            }
+            out.extend_from_slice(b",\"payload\":");
+        }
     }
-    out.extend_from_slice(b",\"payload\":");
     out.extend_from_slice(delivery.payload);
     out.push(b'}');
 }
 
 /// One message as a server-sent event: the object that a pop has, on one line.
-pub fn event(out: &mut Vec<u8>, incarnation: &Incarnation, delivery: &Delivery<'_>) {
+pub fn event(out: &mut Vec<u8>, spelling: &mut Spelling, delivery: &Delivery<'_>) {
     out.extend_from_slice(b"id: ");
-    id::append_text(out, incarnation, delivery.partition, delivery.seq, delivery.delivery);
+    id::append_text(out, &spelling.incarnation, delivery.partition, delivery.seq, delivery.delivery);
     out.extend_from_slice(b"\nevent: message\ndata: ");
     let object_at = out.len();
-    pop_message(out, incarnation, delivery);
+    pop_message(out, spelling, delivery);
     // Inside of a JSON string there are none.
     for byte in out[object_at..].iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
         *byte = b' ';

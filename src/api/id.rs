@@ -57,13 +57,14 @@ impl MessageId<'_> {
     }
 }
 
-/// Appends an id as the inside of a JSON string: the partition is escaped. Returns where in `out` the escaped partition stands.
-pub fn append(out: &mut Vec<u8>, incarnation: &Incarnation, partition: &str, seq: u64, delivery: u32) -> std::ops::Range<usize> {
+/// Appends an id up to its seq, as the inside of a JSON string: the partition is escaped. Returns where in `out` the escaped partition
+/// stands.
+pub(super) fn append_beginning(out: &mut Vec<u8>, incarnation: &Incarnation, partition: &str) -> std::ops::Range<usize> {
     append_incarnation(out, incarnation);
     let start = out.len();
     append_escaped(out, partition);
     let end = out.len();
-    append_numbers(out, seq, delivery);
+    out.push(b':');
     start..end
 }
 
@@ -71,6 +72,7 @@ pub fn append(out: &mut Vec<u8>, incarnation: &Incarnation, partition: &str, seq
 pub(super) fn append_text(out: &mut Vec<u8>, incarnation: &Incarnation, partition: &str, seq: u64, delivery: u32) {
     append_incarnation(out, incarnation);
     out.extend_from_slice(partition.as_bytes());
+    out.push(b':');
     append_numbers(out, seq, delivery);
 }
 
@@ -80,8 +82,8 @@ fn append_incarnation(out: &mut Vec<u8>, incarnation: &Incarnation) {
     out.push(b':');
 }
 
-fn append_numbers(out: &mut Vec<u8>, seq: u64, delivery: u32) {
-    out.push(b':');
+/// Appends the rest of an id, behind its partition's colon.
+pub(super) fn append_numbers(out: &mut Vec<u8>, seq: u64, delivery: u32) {
     let mut digits = itoa::Buffer::new();
     out.extend_from_slice(digits.format(seq).as_bytes());
     if delivery > 1 {

@@ -25,6 +25,7 @@ pub(super) struct Desk {
     pub(super) sessions: Sessions,
     pub(super) mesh: Mesh<Frame>,
     pub(super) incarnation: Incarnation,
+    spelling: answer::Spelling,
     pub(super) date: DateText,
     /// Payload and overhead bytes held by the node, as of this turn.
     pub(super) node_bytes: u64,
@@ -69,6 +70,7 @@ impl Desk {
             sessions: Sessions::default(),
             mesh,
             incarnation,
+            spelling: answer::Spelling::new(incarnation),
             date: DateText::new(SystemTime::now()),
             node_bytes: 0,
             reading: None,
@@ -408,13 +410,11 @@ impl Outbox for Clerk<'_> {
     }
 
     fn message(&mut self, delivery: Delivery<'_>) {
-        let incarnation = &self.desk.incarnation;
+        let spelling = &mut self.desk.spelling;
         match &mut self.desk.open {
-            Some(OpenDelivery::Here { out, form: Form::Events { .. }, .. }) => answer::event(out, incarnation, &delivery),
-            Some(OpenDelivery::There { ticket, body, .. }) if wants_events(*ticket) => answer::event(body, incarnation, &delivery),
-            Some(OpenDelivery::Here { out, .. } | OpenDelivery::There { body: out, .. }) => {
-                answer::pop_message(out, incarnation, &delivery)
-            }
+            Some(OpenDelivery::Here { out, form: Form::Events { .. }, .. }) => answer::event(out, spelling, &delivery),
+            Some(OpenDelivery::There { ticket, body, .. }) if wants_events(*ticket) => answer::event(body, spelling, &delivery),
+            Some(OpenDelivery::Here { out, .. } | OpenDelivery::There { body: out, .. }) => answer::pop_message(out, spelling, &delivery),
             Some(OpenDelivery::Nobody) | None => {}
         }
     }

@@ -29,7 +29,7 @@ use glommio::{CpuSet, LocalExecutorBuilder, Placement};
 use mayfly_net::clock::Clock;
 use mayfly_net::listener;
 use mayfly_net::mesh::{Mesh, Waker};
-use mayfly_net::ring::{Driver, DriverConfig};
+use mayfly_net::ring::{Driver, DriverConfig, Share};
 use mayfly_net::tls::{Acceptor, Files};
 use mayfly_shards::{NodeBudget, Rate, Shard, ShardConfig, ShardIndex, Span, TenantBudget};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -94,13 +94,14 @@ pub fn serve(config: Config) -> Result<(), StartError> {
     let mut ends = Mesh::of_cores(core_count + 1, LANE_CAPACITY).map_err(|error| core_error(0, &error))?;
     let control_end = ends.pop();
     let wakers: Vec<Arc<Waker>> = ends.iter().map(Mesh::waker).collect();
+    let mut shares = Share::of_cores(&wakers).into_iter();
     let (report, reports) = mpsc::channel();
     let mut threads = Vec::new();
     let mut hand_over = Vec::new();
     for (index, mesh) in ends.into_iter().enumerate() {
         let (give, take) = mpsc::channel();
         hand_over.push(give);
-        threads.push(start_core(node.clone(), index, mesh, take, report.clone()));
+        threads.push(start_core(node.clone(), index, mesh, shares.next(), take, report.clone()));
     }
     drop(report);
     // Cores are warm, and what was declared is, before the port is open: the first sleep of an executor takes milliseconds.
@@ -191,11 +192,13 @@ impl Node {
         }
     }
 
-    fn driver_config(&self, waker: Arc<Waker>) -> DriverConfig {
+    fn driver_config(&self, waker: Arc<Waker>, share: Option<Share>) -> DriverConfig {
         let config = &self.config;
         let connections_max = config.http.connections_max.div_ceil(config.cores.shard_count as u64);
         DriverConfig {
             spin: config.spin,
+            // A core alone has nobody to share with.
+            share: share.filter(|_| config.cores.shard_count > 1),
             connections_max: usize::try_from(connections_max).unwrap_or(usize::MAX),
             tls: self.tls.clone(),
             ..DriverConfig::new(self.clock, waker)
@@ -282,6 +285,7 @@ fn start_core(
     node: Node,
     index: usize,
     mesh: Mesh<Frame>,
+    share: Option<Share>,
     listener: mpsc::Receiver<OwnedFd>,
     report: mpsc::Sender<Report>,
 ) -> thread::JoinHandle<Result<(), String>> {
@@ -299,7 +303,7 @@ fn start_core(
             }
         };
         executor.run(async move {
-            let core = AssertUnwindSafe(run_core(&node, index, mesh, &listener, &report));
+            let core = AssertUnwindSafe(run_core(&node, index, mesh, share, &listener, &report));
             match core.catch_unwind().await {
                 Ok(ended) => ended,
                 Err(_) => {
@@ -315,6 +319,7 @@ async fn run_core(
     node: &Node,
     index: usize,
     mesh: Mesh<Frame>,
+    share: Option<Share>,
     listener: &mpsc::Receiver<OwnedFd>,
     report: &mpsc::Sender<Report>,
 ) -> Result<(), String> {
@@ -325,7 +330,7 @@ async fn run_core(
     let _ = report.send(Ok(()));
     // Nothing else runs on this executor yet, so waiting for the listener may block it.
     let Ok(listener) = listener.recv() else { return Ok(()) };
-    let driver = Driver::new(vec![listener], node.driver_config(waker)).map_err(|error| error.to_string());
+    let driver = Driver::new(vec![listener], node.driver_config(waker, share)).map_err(|error| error.to_string());
     let driver = match driver {
         Ok(driver) => driver,
         Err(cause) => {

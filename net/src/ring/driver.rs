@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::accept::Accepting;
+use super::balance::Share;
 use super::connection::{Phase, flag, operation};
 use super::queue::{Completion, Queue};
 use super::secure::Secure;
@@ -31,6 +32,8 @@ pub struct DriverConfig {
     pub clock: Clock,
     /// What other cores ring to wake this one.
     pub waker: Arc<Waker>,
+    /// This core's part in the spreading of connections; without it a core keeps what it accepts.
+    pub share: Option<Share>,
     /// Connections open at once on this core; those beyond are closed as soon as they are accepted.
     pub connections_max: usize,
     /// Receive buffers, a power of two.
@@ -58,6 +61,7 @@ impl DriverConfig {
         Self {
             clock,
             waker,
+            share: None,
             connections_max: 1 << 20,
             buffer_count: 256,
             buffer_bytes: 16 * 1024,
@@ -116,6 +120,7 @@ pub struct Driver {
     pub(super) clock: Clock,
     pub(super) sleeper: Sleeper,
     accepting: Accepting,
+    share: Option<Share>,
     bounds: Bounds,
     pub(super) secure: Secure,
     bell_armed: bool,
@@ -149,6 +154,7 @@ impl Driver {
             clock: config.clock,
             sleeper,
             accepting: Accepting::new(listeners),
+            share: config.share,
             bounds,
             secure: Secure::new(config.tls),
             bell_armed: false,
@@ -213,6 +219,7 @@ impl Driver {
             self.tell_urgent(&mut tell);
         }
         self.tell_later(&mut tell);
+        self.tell_arrivals(&mut tell);
         self.shake_hands(&mut tell);
         self.expire(&mut tell);
         self.tell_closed(&mut tell);
@@ -225,7 +232,12 @@ impl Driver {
             || self.secure.has_work()
             || !self.connections.touched.is_empty()
             || !self.connections.closed.is_empty()
-            || self.queue.ready()
+            || self.has_arrived()
+    }
+
+    /// Whether something came from outside: completions, or sockets that other cores passed here.
+    pub(super) fn has_arrived(&mut self) -> bool {
+        self.queue.ready() || self.share.as_ref().is_some_and(Share::has_arrivals)
     }
 
     /// When the driver itself has to be woken.
@@ -413,12 +425,39 @@ impl Driver {
     }
 
     fn accepted(&mut self, completion: &Completion, tell: &mut impl FnMut(&mut Connections, Event<'_>)) {
-        let has_room = self.connections.open_count() < self.bounds.connections_max;
-        let socket = self.accepting.accepted(completion, has_room, self.connections.now);
-        let Some(socket) = socket else { return };
-        let Ok(seal) = self.secure.begin() else { return };
-        if let Some(id) = self.connections.open(socket, seal) {
-            self.tell(tell, Event::Opened(id));
+        let count = self.share.as_ref().map_or(self.connections.open_count(), Share::least_count);
+        let socket = self.accepting.accepted(completion, count < self.bounds.connections_max, self.connections.now);
+        let socket = match &self.share {
+            Some(share) => socket.and_then(|socket| share.place(socket)),
+            None => socket,
+        };
+        if let Some(socket) = socket {
+            self.open(socket, tell);
+        }
+    }
+
+    /// Opens what other cores passed here; a core that accepts no more closes it.
+    fn tell_arrivals(&mut self, tell: &mut impl FnMut(&mut Connections, Event<'_>)) {
+        while let Some(socket) = self.share.as_ref().and_then(Share::arrival) {
+            if self.accepting.is_stopped() {
+                self.leave();
+            } else {
+                self.open(socket, tell);
+            }
+        }
+    }
+
+    fn open(&mut self, socket: OwnedFd, tell: &mut impl FnMut(&mut Connections, Event<'_>)) {
+        let opened = self.secure.begin().ok().and_then(|seal| self.connections.open(socket, seal));
+        match opened {
+            Some(id) => self.tell(tell, Event::Opened(id)),
+            None => self.leave(),
+        }
+    }
+
+    fn leave(&self) {
+        if let Some(share) = &self.share {
+            share.leave();
         }
     }
 
@@ -452,6 +491,7 @@ impl Driver {
             let begun = sent + connection.seal.as_ref().map_or(0, |seal| seal.begun_bytes() as u64);
             self.tell(tell, Event::Closed { id, sent, begun });
             self.connections.release(slot as usize);
+            self.leave();
         }
     }
 

@@ -22,6 +22,7 @@
 //! Not here: what the bytes mean, limits of requests, deadlines of requests.
 
 mod accept;
+mod balance;
 mod buffers;
 mod connection;
 mod connections;
@@ -34,6 +35,7 @@ mod settle;
 mod sleep;
 pub(crate) mod syscalls;
 
+pub use balance::Share;
 pub use connections::Connections;
 pub use driver::{Driver, DriverConfig, SetupError, Turn};
 pub use output::Output;

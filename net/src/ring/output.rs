@@ -21,31 +21,40 @@ pub struct Output {
     sent: u64,
 }
 
-/// Buffers that connections are done with, kept for the next one: no allocation per answer.
+/// Buffers that connections are done with, kept for the next one: no allocation per answer, and none that grows step by step.
 pub(super) struct SpareBuffers {
     buffers: Vec<Vec<u8>>,
+    /// Capacity of `buffers`.
+    bytes: usize,
 }
 
-/// Larger buffers are given back to the allocator.
-const SPARE_CAPACITY_BYTES: usize = 16 * 1024;
+/// Larger buffers are given back to the allocator: a pop's answer of a few hundred small messages still fits.
+const SPARE_CAPACITY_BYTES: usize = 128 * 1024;
+/// Capacity of all that are kept: a buffer each for the sends of a turn.
+const SPARE_BYTES: usize = 2 * 1024 * 1024;
 const SPARE_COUNT: usize = 256;
 /// Room for a usual answer without growing.
 const FIRST_CAPACITY_BYTES: usize = 1024;
 
 impl SpareBuffers {
     pub(super) fn new() -> Self {
-        Self { buffers: Vec::new() }
+        Self { buffers: Vec::new(), bytes: 0 }
     }
 
     fn take(&mut self) -> Vec<u8> {
-        self.buffers.pop().unwrap_or_else(|| Vec::with_capacity(FIRST_CAPACITY_BYTES))
+        let Some(buffer) = self.buffers.pop() else { return Vec::with_capacity(FIRST_CAPACITY_BYTES) };
+        self.bytes -= buffer.capacity();
+        buffer
     }
 
     fn give(&mut self, mut buffer: Vec<u8>) {
-        if buffer.capacity() != 0 && buffer.capacity() <= SPARE_CAPACITY_BYTES && self.buffers.len() < SPARE_COUNT {
-            buffer.clear();
-            self.buffers.push(buffer);
+        let bytes = buffer.capacity();
+        if bytes == 0 || bytes > SPARE_CAPACITY_BYTES || self.bytes + bytes > SPARE_BYTES || self.buffers.len() == SPARE_COUNT {
+            return;
         }
+        buffer.clear();
+        self.bytes += bytes;
+        self.buffers.push(buffer);
     }
 }
 

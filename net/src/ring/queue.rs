@@ -2,8 +2,8 @@
 //!
 //! Set-up: SINGLE_ISSUER and COOP_TASKRUN (completions never interrupt the running core; they are posted at its next system call)
 //! with TASKRUN_FLAG (a flag in shared memory says that there is something to post, so looking costs no system call). Measured
-//! against DEFER_TASKRUN with an eventfd that is on only during sleep: no difference at 32 and 256 connections, 15 % less CPU and
-//! 8 us less latency at one, and less code.
+//! against DEFER_TASKRUN, with the core asleep in the ring itself: 1.05 times as many messages in batches of 100, calls at 32
+//! connections alike; but a receive whose socket was shut down while bytes streamed in completed only a minute later (Linux 6.18).
 
 #![allow(unsafe_code)]
 

@@ -84,7 +84,7 @@ impl Driver {
             return self.take_breath().await;
         }
         self.sleeper.waker.fall_asleep();
-        if !self.queue.ready() && !has_mail() {
+        if !self.has_arrived() && !has_mail() {
             self.wait(now, deadline);
         }
         self.sleeper.waker.awake();
@@ -124,7 +124,7 @@ impl Driver {
         let end = since.saturating_add(self.sleeper.spin_ns).min(deadline);
         loop {
             for _ in 0..LOOKS {
-                if self.queue.ready() || has_mail() {
+                if self.has_arrived() || has_mail() {
                     self.sleeper.credit = (self.sleeper.credit + 1).min(CREDIT_MAX);
                     return true;
                 }

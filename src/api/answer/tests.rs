@@ -32,18 +32,20 @@ fn an_empty_pop_has_an_empty_array() {
 
 #[test]
 fn messages_are_appended_behind_what_is_there() {
-    let incarnation = Incarnation::new(0xab);
+    let mut spelling = Spelling::new(Incarnation::new(0xab));
     let answer = text(|out| {
         out.extend_from_slice(b"HEAD}");
         pop_begin(out, "q");
-        pop_message(out, &incarnation, &Delivery { partition: "Default", seq: 42, delivery: 1, attempts: 1, payload: br#"{ "a" : 1 }"# });
-        pop_message(out, &incarnation, &Delivery { partition: "p:\"1\"", seq: 43, delivery: 3, attempts: 2, payload: b"null" });
+        pop_message(out, &mut spelling, &Delivery { partition: "Default", seq: 42, delivery: 1, attempts: 1, payload: br#"{ "a" : 1 }"# });
+        pop_message(out, &mut spelling, &Delivery { partition: "p:\"1\"", seq: 43, delivery: 3, attempts: 2, payload: b"null" });
+        pop_message(out, &mut spelling, &Delivery { partition: "Default", seq: 44, delivery: 10, attempts: 11, payload: b"1" });
         pop_end(out);
     });
     let expected = concat!(
         r#"HEAD}{"queue":"q","messages":[{"id":"e:00000000000000ab:Default:42","partition":"Default","attempts":1,"payload":{ "a" : 1 }},"#,
         r#"{"id":"e:00000000000000ab:p:\"1\":43.3","partition":"p:\"1\"","attempts":2,"#,
-        r#""replyTo":"reply:00000000000000ab:2b","payload":null}]}"#
+        r#""replyTo":"reply:00000000000000ab:2b","payload":null},"#,
+        r#"{"id":"e:00000000000000ab:Default:44.10","partition":"Default","attempts":11,"payload":1}]}"#
     );
     assert_eq!(answer, expected);
 }
@@ -65,7 +67,7 @@ proptest! {
     fn any_names_make_valid_json(queue: String, partition: String, seq: u64, attempts: u32) {
         let answer = text(|out| {
             pop_begin(out, &queue);
-            pop_message(out, &Incarnation::new(1), &Delivery { partition: &partition, seq, delivery: 1, attempts, payload: b"[1]" });
+            pop_message(out, &mut Spelling::new(Incarnation::new(1)), &Delivery { partition: &partition, seq, delivery: 1, attempts, payload: b"[1]" });
             pop_end(out);
         });
         let id = format!("e:0000000000000001:{partition}:{seq}");

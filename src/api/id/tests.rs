@@ -4,7 +4,8 @@ use super::*;
 
 fn text(incarnation: u64, partition: &str, seq: u64, delivery: u32) -> String {
     let mut out = Vec::new();
-    append(&mut out, &Incarnation::new(incarnation), partition, seq, delivery);
+    append_beginning(&mut out, &Incarnation::new(incarnation), partition);
+    append_numbers(&mut out, seq, delivery);
     String::from_utf8(out).unwrap()
 }
 
@@ -22,7 +23,7 @@ fn ids_are_spelled_so() {
 #[test]
 fn the_partition_is_pointed_at_as_escaped() {
     let mut out = b"before".to_vec();
-    let range = append(&mut out, &Incarnation::new(7), "a\"b", 1, 1);
+    let range = append_beginning(&mut out, &Incarnation::new(7), "a\"b");
     assert_eq!(&out[range], br#"a\"b"#);
 }
 
