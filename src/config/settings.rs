@@ -9,7 +9,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use super::{CoreSettings, Rate, value};
+use super::{CoreSettings, PostgresTarget, Rate, postgres, value};
 use crate::logging::{Format, Level};
 use mayfly_shards::SHARDS_MAX;
 
@@ -54,6 +54,8 @@ pub struct Settings {
     pub rate_messages_per_second: u64,
     /// `--burst`; without it twice the rate.
     pub burst_messages: Option<u64>,
+    /// `--postgres`, or `PG_HOST` and what belongs to it.
+    pub postgres: Option<PostgresTarget>,
     /// `--log`.
     pub log_level: Level,
     /// `--log-format`.
@@ -82,6 +84,7 @@ impl Default for Settings {
             group_idle: Duration::from_secs(3600),
             rate_messages_per_second: 0,
             burst_messages: None,
+            postgres: None,
             log_level: Level::Info,
             log_format: Format::Text,
         }
@@ -112,11 +115,14 @@ impl Settings {
         for setting in SETTINGS {
             if let Some((name, text)) = setting.text(&typed, &environment) {
                 let readable = text.to_str().and_then(|text| (setting.set)(&mut settings, text));
-                readable.ok_or_else(|| Unreadable { name, text: text.to_string_lossy().into_owned(), expected: setting.expected })?;
+                readable.ok_or_else(|| setting.unreadable(name, &text))?;
             }
         }
         if settings.listen.is_none() {
             settings.read_published_listen(&environment)?;
+        }
+        if settings.postgres.is_none() {
+            settings.read_published_postgres(&environment)?;
         }
         Ok(settings)
     }
@@ -130,6 +136,24 @@ impl Settings {
             let expected = "an IP address such as 127.0.0.1 or ::";
             self.bind_address = text.to_str().and_then(value::ip_address).ok_or_else(|| unreadable("QUEEN_BIND_ADDR", &text, expected))?;
         }
+        Ok(())
+    }
+
+    /// `PG_HOST`, and with it `PG_PORT`, `PG_USER`, `PG_PASSWORD` and `PG_DATABASE`: the published broker's parts of `--postgres`.
+    fn read_published_postgres(&mut self, environment: impl Fn(&str) -> Option<OsString>) -> Result<(), Unreadable> {
+        let part = |name: &str, expected| {
+            let text = environment(name).filter(|text| !text.is_empty());
+            text.map(|text| text.into_string().map_err(|text| unreadable(name, &text, expected))).transpose()
+        };
+        let Some(host) = part("PG_HOST", "a host's name or address")? else { return Ok(()) };
+        let port = part("PG_PORT", "a TCP port, 1 to 65535")?.unwrap_or_else(|| "5432".to_owned());
+        let number = value::port(&port).filter(|number| *number > 0);
+        let number = number.ok_or_else(|| unreadable("PG_PORT", &port.into(), "a TCP port, 1 to 65535"))?;
+        let user = part("PG_USER", "a user's name")?.unwrap_or_else(|| "postgres".to_owned());
+        let database = part("PG_DATABASE", "a database's name")?.unwrap_or_else(|| "postgres".to_owned());
+        let password = environment("PG_PASSWORD").filter(|text| !text.is_empty()).map(OsString::into_string).transpose();
+        let password = password.map_err(|_| unreadable("PG_PASSWORD", &postgres::HIDDEN.into(), "a password in UTF-8"))?;
+        self.postgres = Some(PostgresTarget::of_parts(&host, number, &user, password.as_deref(), &database));
         Ok(())
     }
 }
@@ -183,6 +207,11 @@ impl Setting {
         format!("MAYFLY_{}", self.flag.to_ascii_uppercase().replace('-', "_"))
     }
 
+    fn unreadable(&self, name: String, text: &OsString) -> Unreadable {
+        let text = if SECRETS.contains(&self.flag) { postgres::HIDDEN.into() } else { text.to_string_lossy().into_owned() };
+        Unreadable { name, text, expected: self.expected }
+    }
+
     /// Where the setting was typed and what, if anywhere.
     fn text(&self, typed: impl Fn(&str) -> Option<OsString>, environment: impl Fn(&str) -> Option<OsString>) -> Option<(String, OsString)> {
         if let Some(text) = typed(self.flag) {
@@ -198,6 +227,8 @@ fn put<T>(field: &mut T, read: Option<T>) -> Option<()> {
     read.map(|value| *field = value)
 }
 
+/// Flags whose text may hold a secret: no line shows it.
+const SECRETS: &[&str] = &["postgres"];
 const SECONDS: &str = "seconds, a fraction allowed (300, 1.5), 0 for never";
 const BYTES: &str = "bytes from 1 on, as a number or with a unit (1000000, 64MiB)";
 
@@ -375,6 +406,15 @@ pub const SETTINGS: &[Setting] = &[
         help: "Messages that one tenant may push at once; means nothing without a rate",
         expected: "a whole number of messages from 1 on",
         set: |settings, text| put(&mut settings.burst_messages, value::whole(text, 1..=1 << 40).map(Some)),
+    },
+    Setting {
+        flag: "postgres",
+        published: None,
+        value_name: "URL",
+        default: "none: the node's own log",
+        help: "PostgreSQL server that keeps declarations and grants as rows. Without it, PG_HOST, PG_PORT, PG_USER, PG_PASSWORD and PG_DATABASE are read",
+        expected: postgres::EXPECTED,
+        set: |settings, text| put(&mut settings.postgres, PostgresTarget::read(text).map(Some)),
     },
     Setting {
         flag: "log",

@@ -2,3 +2,4 @@
 
 pub mod change;
 pub mod state;
+pub mod store;

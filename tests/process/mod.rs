@@ -44,7 +44,7 @@ pub fn raise_open_files() -> usize {
 pub fn clean(mut command: Command) -> Command {
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
-        if name == "PORT" || name.starts_with("MAYFLY_") || name.starts_with("QUEEN_") {
+        if name == "PORT" || name.starts_with("MAYFLY_") || name.starts_with("QUEEN_") || name.starts_with("PG_") {
             command.env_remove(name);
         }
     }
