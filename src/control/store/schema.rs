@@ -13,9 +13,9 @@ const LOCK: &str = "SELECT pg_advisory_xact_lock(120265416010873)";
 
 const IS_MADE: &str = "
 SELECT to_regclass('mayfly.row_version') IS NOT NULL
-   AND 14 = (SELECT count(*) FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+   AND 15 = (SELECT count(*) FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
               WHERE n.nspname = 'mayfly' AND NOT a.attisdropped AND (c.relname, a.attname) IN (
-                ('cluster', 'id'),
+                ('cluster', 'id'), ('cluster', 'filled_at'),
                 ('ephemeral_queues', 'tenant_id'), ('ephemeral_queues', 'queue'), ('ephemeral_queues', 'options'),
                 ('ephemeral_queues', 'updated_at'), ('ephemeral_queues', 'version'),
                 ('ephemeral_quota', 'tenant_id'), ('ephemeral_quota', 'enabled'), ('ephemeral_quota', 'max_bytes'),
@@ -30,9 +30,10 @@ const MAKE: &str = "
 CREATE SCHEMA IF NOT EXISTS mayfly;
 CREATE SEQUENCE IF NOT EXISTS mayfly.row_version;
 CREATE TABLE IF NOT EXISTS mayfly.cluster (
-    is_one  boolean PRIMARY KEY DEFAULT true CHECK (is_one),
-    id      uuid NOT NULL,
-    made_at timestamptz NOT NULL DEFAULT now());
+    is_one    boolean PRIMARY KEY DEFAULT true CHECK (is_one),
+    id        uuid NOT NULL,
+    made_at   timestamptz NOT NULL DEFAULT now(),
+    filled_at timestamptz);
 CREATE TABLE IF NOT EXISTS mayfly.ephemeral_queues (tenant_id uuid NOT NULL, queue text NOT NULL);
 ALTER TABLE mayfly.ephemeral_queues
     ADD COLUMN IF NOT EXISTS options    jsonb NOT NULL DEFAULT '{}',

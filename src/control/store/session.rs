@@ -35,6 +35,17 @@ pub(super) struct Session {
     clock: (i64, Instant),
 }
 
+/// Whose the rows are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Owner {
+    /// The cluster.
+    pub(super) id: u128,
+    /// From its log.
+    pub(super) is_filled: bool,
+    /// Claimed so long ago that whoever did and has not filled them ended on the way.
+    pub(super) is_old: bool,
+}
+
 impl Drop for Session {
     fn drop(&mut self) {
         self.mover.abort();
@@ -72,13 +83,21 @@ impl Session {
         Ok(())
     }
 
-    /// Sees to it that the schema is there and gives no version twice: the cluster that it belongs to, if any.
-    pub(super) async fn prepare(&self, version_max: u64) -> Result<Option<u128>, Trouble> {
+    /// Sees to it that the schema is there, gives no version twice, and is some cluster's: `candidate`'s, if it was nobody's.
+    pub(super) async fn prepare(&self, version_max: u64, candidate: u128) -> Result<Owner, Trouble> {
         schema::ensure(&self.client, BULK_SPAN.as_millis()).await?;
         schema::advance(&self.client, version_max).await?;
-        let row = self.client.query_typed_opt("SELECT id::text FROM mayfly.cluster", &[]).await?;
-        let Some(row) = row else { return Ok(None) };
-        Ok(parse_uuid(row.try_get(0)?))
+        if let Some(owner) = self.owner().await? {
+            return Ok(owner);
+        }
+        self.client.execute_typed(CLAIM, &[text(&uuid_text(candidate))]).await?;
+        self.owner().await?.ok_or(Trouble::Overtaken)
+    }
+
+    async fn owner(&self) -> Result<Option<Owner>, Trouble> {
+        let Some(row) = self.client.query_typed_opt(OWNER, &[]).await? else { return Ok(None) };
+        let id = parse_uuid(row.try_get(0)?).unwrap_or_default();
+        Ok(Some(Owner { id, is_filled: row.try_get(1)?, is_old: row.try_get(2)? }))
     }
 
     /// All rows, of one point in time.
@@ -139,15 +158,15 @@ impl Session {
         server_ms.saturating_add(i64::try_from(at.saturating_duration_since(ours).as_millis()).unwrap_or(i64::MAX))
     }
 
-    /// Writes what rows lack, all or nothing, and makes them `claim`'s, if they are nobody's.
-    pub(super) async fn fill(&self, writes: &Writes, claim: Option<u128>) -> Result<(), Trouble> {
+    /// Writes what rows lack, all or nothing, and notes that the rows have been filled from the log of `filled`.
+    pub(super) async fn fill(&self, writes: &Writes, filled: Option<u128>) -> Result<(), Trouble> {
         self.client.batch_execute(&format!("BEGIN; SET LOCAL statement_timeout = {}", BULK_SPAN.as_millis())).await?;
-        let filled = self.fill_within(writes, claim).await;
-        self.client.batch_execute(if filled.is_ok() { "COMMIT" } else { "ROLLBACK" }).await?;
-        filled
+        let done = self.fill_within(writes, filled).await;
+        self.client.batch_execute(if done.is_ok() { "COMMIT" } else { "ROLLBACK" }).await?;
+        done
     }
 
-    async fn fill_within(&self, writes: &Writes, claim: Option<u128>) -> Result<(), Trouble> {
+    async fn fill_within(&self, writes: &Writes, filled: Option<u128>) -> Result<(), Trouble> {
         for rows in writes.declarations.chunks(FILL_ROWS) {
             self.fill_declarations(rows).await?;
         }
@@ -168,10 +187,8 @@ impl Session {
             let (tenant, seen) = (uuid_text(tenant.0), signed(*seen));
             self.client.execute_typed(RENEW_GRANT, &[text(&tenant), (&seen, Type::INT8)]).await?;
         }
-        if let Some(id) = claim {
-            let id = uuid_text(id);
-            let claimed = self.client.execute_typed(CLAIM, &[text(&id)]).await?;
-            return if claimed == 1 { Ok(()) } else { Err(Trouble::Overtaken) };
+        if let Some(id) = filled {
+            self.client.execute_typed(FILLED, &[text(&uuid_text(id))]).await?;
         }
         Ok(())
     }
@@ -187,6 +204,10 @@ impl Session {
         Ok(())
     }
 }
+
+const OWNER: &str = "SELECT id::text, filled_at IS NOT NULL, made_at < now() - interval '1 minute' FROM mayfly.cluster";
+
+const FILLED: &str = "UPDATE mayfly.cluster SET filled_at = now() WHERE id = $1::text::uuid AND filled_at IS NULL";
 
 const CLAIM: &str = "INSERT INTO mayfly.cluster (id) VALUES ($1::text::uuid) ON CONFLICT DO NOTHING";
 

@@ -24,7 +24,7 @@ pub(super) enum Trouble {
     Encoding(String),
     /// The rows are another cluster's.
     Foreign { theirs: u128, ours: Option<u128> },
-    /// Another node made the rows its own meanwhile: the next attempt sees whose they are.
+    /// Another node is making the rows its own at this moment: a later attempt sees whose they are.
     Overtaken,
     /// The control core did not answer a reading in time.
     Unheard,

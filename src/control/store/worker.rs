@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::complaint::Complaint;
 use super::reconcile::Writes;
-use super::session::{BULK_SPAN, STATEMENT_SPAN, Session};
+use super::session::{BULK_SPAN, Owner, STATEMENT_SPAN, Session};
 use super::trouble::Trouble;
 use super::{About, Ask, Event, Write};
 use crate::config::PostgresTarget;
@@ -183,17 +183,18 @@ impl Worker {
             self.reply = None;
             (self.say)(Event::Reading { round });
             let Reply::Known(about) = self.reply().await? else { return Err(Trouble::Unheard) };
-            let owner = self.during(BULK_SPAN, "looking at the schema", session.prepare(about.version_max)).await??;
-            let cluster = settle_cluster(about, owner)?;
+            let candidate = about.cluster.unwrap_or_else(random_id);
+            let owner = self.during(BULK_SPAN, "looking at the schema", session.prepare(about.version_max, candidate)).await??;
+            let cluster = settle_cluster(about, candidate, owner)?;
+            let is_first = !owner.is_filled;
             let rows = self.during(BULK_SPAN, "reading rows", session.read()).await??;
-            (self.say)(Event::Rows { round, cluster, is_first: owner.is_none(), rows: Box::new(rows) });
+            (self.say)(Event::Rows { round, cluster, is_first, rows: Box::new(rows) });
             let Reply::Fill(writes) = self.reply().await? else { return Err(Trouble::Unheard) };
-            let claim = owner.is_none().then_some(cluster);
-            if writes.is_empty() && claim.is_none() {
+            if writes.is_empty() && !is_first {
                 break;
             }
             // As many rows as there are: each statement has its own bound on the server.
-            self.during(BULK_SPAN * 6, "filling rows", session.fill(&writes, claim)).await??;
+            self.during(BULK_SPAN * 6, "filling rows", session.fill(&writes, is_first.then_some(cluster))).await??;
         }
         Ok(())
     }
@@ -266,15 +267,14 @@ impl Worker {
     }
 }
 
-/// Whose the rows are from now on.
-fn settle_cluster(about: About, owner: Option<u128>) -> Result<u128, Trouble> {
-    match (owner, about.cluster) {
-        (None, Some(ours)) => Ok(ours),
-        (None, None) => Ok(random_id()),
-        (Some(theirs), Some(ours)) if theirs == ours => Ok(theirs),
-        // A node that lost its data folder, or never had one, finds its declarations in the rows.
-        (Some(theirs), None) if about.is_blank => Ok(theirs),
-        (Some(theirs), ours) => Err(Trouble::Foreign { theirs, ours }),
+/// Whose the rows are from now on. A node that lost its data folder, or never had one, finds its declarations in the rows.
+fn settle_cluster(about: About, candidate: u128, owner: Owner) -> Result<u128, Trouble> {
+    let Owner { id, is_filled, is_old } = owner;
+    match about.cluster {
+        _ if id == candidate => Ok(id),
+        None if about.is_blank || (!is_filled && is_old) => Ok(id),
+        None if !is_filled => Err(Trouble::Overtaken),
+        ours => Err(Trouble::Foreign { theirs: id, ours }),
     }
 }
 
@@ -296,12 +296,19 @@ mod tests {
 
     #[test]
     fn a_node_that_knows_nothing_takes_on_the_cluster_of_the_rows_and_no_other_does() {
-        let about = |cluster, is_blank| About { cluster, is_blank, version_max: 0 };
-        assert!(matches!(settle_cluster(about(Some(1), false), None), Ok(1)));
-        assert!(matches!(settle_cluster(about(Some(1), false), Some(1)), Ok(1)));
-        assert!(matches!(settle_cluster(about(None, true), Some(2)), Ok(2)));
-        assert!(matches!(settle_cluster(about(None, false), Some(2)), Err(Trouble::Foreign { theirs: 2, ours: None })));
-        assert!(matches!(settle_cluster(about(Some(1), true), Some(2)), Err(Trouble::Foreign { theirs: 2, ours: Some(1) })));
-        assert!(settle_cluster(about(None, true), None).is_ok_and(|id| id >> 76 & 0xf == 4 && id >> 62 & 3 == 2));
+        let settle = |ours, is_blank, id, is_filled, is_old| {
+            let about = About { cluster: ours, is_blank, version_max: 0 };
+            settle_cluster(about, ours.unwrap_or(9), Owner { id, is_filled, is_old })
+        };
+        assert!(matches!(settle(Some(1), false, 1, true, true), Ok(1)));
+        assert!(matches!(settle(None, false, 9, false, false), Ok(9)));
+        assert!(matches!(settle(None, true, 2, true, true), Ok(2)));
+        assert!(matches!(settle(None, false, 2, true, true), Err(Trouble::Foreign { theirs: 2, ours: None })));
+        assert!(matches!(settle(Some(1), true, 2, false, true), Err(Trouble::Foreign { theirs: 2, ours: Some(1) })));
+        // Somebody claims them at this moment, or ended before it could fill them.
+        assert!(matches!(settle(None, false, 2, false, false), Err(Trouble::Overtaken)));
+        assert!(matches!(settle(None, false, 2, false, true), Ok(2)));
+        let id = random_id();
+        assert!(id >> 76 & 0xf == 4 && id >> 62 & 3 == 2 && id != random_id());
     }
 }
