@@ -14,6 +14,11 @@ pub enum StartError {
         /// What the system said.
         error: io::Error,
     },
+    /// The declaration store cannot be this node's.
+    Store {
+        /// Why, with what to do.
+        cause: String,
+    },
     /// A core could not be set up: its executor, its ring or its memory.
     Core {
         /// The shard of that core.
@@ -41,6 +46,7 @@ impl fmt::Display for StartError {
                     _ => write!(f, "{error}; choose another address with --listen"),
                 }
             }
+            Self::Store { cause } => f.write_str(cause),
             Self::Core { shard_index, cause } => {
                 write!(
                     f,

@@ -9,15 +9,16 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::time::Duration;
 
 use crossbeam::queue::ArrayQueue;
 use crossbeam::utils::CachePadded;
 
-use crate::ring::syscalls::eventfd;
+use crate::ring::syscalls::{eventfd, wait_readable};
 
 /// How a core is woken: a flag that it is asleep, and a bell that its driver polls.
 #[derive(Debug)]
@@ -50,6 +51,18 @@ impl Waker {
     pub fn fall_asleep(&self) {
         self.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
+    }
+
+    /// Sleeps on a plain thread until the core is woken or `longest` is over, unless `has_work` finds something at the last look.
+    pub fn sleep(&self, longest: Option<Duration>, has_work: impl Fn() -> bool) {
+        self.fall_asleep();
+        if !has_work() {
+            wait_readable(self.bell.as_raw_fd(), longest);
+        }
+        self.awake();
+        let mut count = [0; 8];
+        // Empty when nobody rang.
+        let _ = (&self.bell).read(&mut count);
     }
 
     /// Says that the core is awake.

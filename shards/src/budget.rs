@@ -7,6 +7,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::command::Refusal;
+use crate::limits::QUEUE_OVERHEAD_BYTES;
 use crate::name::Tenant;
 use crate::time::{Span, Time};
 
@@ -136,6 +138,56 @@ impl NodeBudget {
     #[must_use]
     pub fn tenant(&self, _tenant: Tenant) -> &TenantBudget {
         &self.tenant
+    }
+
+    /// Charges for one more queue of a tenant, or nothing.
+    pub(crate) fn charge_queue(&self, tenant: Tenant) -> Result<(), Refusal> {
+        let queues = &self.tenant(tenant).queues;
+        if !queues.charge(1) {
+            return Err(Refusal::TenantQueues);
+        }
+        if !self.bytes.charge(QUEUE_OVERHEAD_BYTES) {
+            queues.release(1);
+            return Err(Refusal::NodeBytes);
+        }
+        Ok(())
+    }
+
+    /// The same past the bounds: for a queue that was agreed on before.
+    pub(crate) fn charge_agreed_queue(&self, tenant: Tenant) {
+        self.tenant(tenant).queues.charge_unbounded(1);
+        self.bytes.charge_unbounded(QUEUE_OVERHEAD_BYTES);
+    }
+
+    fn release_queue(&self, tenant: Tenant) {
+        self.tenant(tenant).queues.release(1);
+        self.bytes.release(QUEUE_OVERHEAD_BYTES);
+    }
+}
+
+/// Room for a queue that is not made yet: kept while its declaration is being agreed on, given back when this is dropped. Dropped after
+/// the queue was made and charged for itself, it leaves no moment in which another takes the room.
+#[derive(Debug)]
+pub struct Reservation(Option<(Arc<NodeBudget>, Tenant)>);
+
+impl Reservation {
+    /// Of no room: what needs none.
+    #[must_use]
+    pub const fn nothing() -> Self {
+        Self(None)
+    }
+
+    pub(crate) fn of_queue(budget: Arc<NodeBudget>, tenant: Tenant) -> Result<Self, Refusal> {
+        budget.charge_queue(tenant)?;
+        Ok(Self(Some((budget, tenant))))
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if let Some((budget, tenant)) = self.0.take() {
+            budget.release_queue(tenant);
+        }
     }
 }
 

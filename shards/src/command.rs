@@ -10,7 +10,7 @@ use crate::time::{Span, Time};
 /// One request, parsed. Names are valid (1 to 512 bytes, no control characters); counts are within `limits`.
 ///
 /// Where it must be given: a push, a call, and a pop with a partition, to the partition's owner (`shard_of`); a reply to the shard of each
-/// inbox (`inbox_shard`); an ack to the owner of each id's partition (the caller splits one call and joins the results); a pop without a partition, configure, reset, delete to the
+/// inbox (`inbox_shard`); an ack to the owner of each id's partition (the caller splits one call and joins the results); a pop without a partition, configure, undeclare, reset, delete to the
 /// queue's home (`home_shard`); list and depth to every shard (the caller merges).
 #[derive(Debug)]
 pub enum Command<'a> {
@@ -84,7 +84,7 @@ pub enum Command<'a> {
         /// Private: no pop of it comes any more.
         group: &'a str,
     },
-    /// Declare a queue with these options, in place of any earlier declaration.
+    /// Declare a queue with these options, in place of any earlier declaration. Carried out whatever the bounds: see `Shard::admit_declaration`.
     Configure {
         /// Whose.
         tenant: Tenant,
@@ -92,6 +92,13 @@ pub enum Command<'a> {
         queue: &'a str,
         /// In force from now on.
         options: Options,
+    },
+    /// Forget the declaration and nothing else: what the queue holds stays, as an implicit one's.
+    Undeclare {
+        /// Whose.
+        tenant: Tenant,
+        /// Queue; never made.
+        queue: &'a str,
     },
     /// Drop every message, void every lease; groups and declaration stay.
     Reset {
@@ -269,6 +276,7 @@ pub enum OwnedRequest {
     Ack { group: Arc<str>, items: Vec<OwnedAckItem> },
     Leave { group: Arc<str> },
     Configure { options: Options },
+    Undeclare,
     Reset,
     Delete,
     List { prefix: Box<str>, after: Box<str>, limit: usize },
@@ -322,6 +330,7 @@ impl Command<'_> {
             }
             Self::Leave { tenant, queue, group } => own(tenant, queue, OwnedRequest::Leave { group: group.into() }),
             Self::Configure { tenant, queue, options } => own(tenant, queue, OwnedRequest::Configure { options }),
+            Self::Undeclare { tenant, queue } => own(tenant, queue, OwnedRequest::Undeclare),
             Self::Reset { tenant, queue } => own(tenant, queue, OwnedRequest::Reset),
             Self::Delete { tenant, queue } => own(tenant, queue, OwnedRequest::Delete),
             Self::List { tenant, prefix, after, limit } => {
@@ -383,6 +392,7 @@ impl OwnedCommand {
             }
             OwnedRequest::Leave { group } => f(Command::Leave { tenant, queue, group: &group }),
             OwnedRequest::Configure { options } => f(Command::Configure { tenant, queue, options }),
+            OwnedRequest::Undeclare => f(Command::Undeclare { tenant, queue }),
             OwnedRequest::Reset => f(Command::Reset { tenant, queue }),
             OwnedRequest::Delete => f(Command::Delete { tenant, queue }),
             OwnedRequest::List { prefix, after, limit } => f(Command::List { tenant, prefix: &prefix, after: &after, limit }),

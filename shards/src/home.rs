@@ -33,6 +33,9 @@ pub(crate) enum OpKind {
     Configure {
         ticket: Ticket,
     },
+    Undeclare {
+        ticket: Ticket,
+    },
     Reset {
         ticket: Ticket,
         dropped: u64,
@@ -127,6 +130,7 @@ impl Shard {
         }
         match kind {
             OpKind::Configure { ticket } => out.answer(ticket, Answer::Configured),
+            OpKind::Undeclare { ticket } => out.answer(ticket, Answer::Undeclared),
             OpKind::Reset { ticket, dropped } => out.answer(ticket, Answer::Reset(dropped)),
             OpKind::Delete { ticket, declared } => {
                 self.spread_parked_groups(now, index, out);

@@ -53,7 +53,7 @@ mod undeliver;
 mod waiters;
 mod wake;
 
-pub use budget::{Bound, NodeBudget, Rate, TenantBudget};
+pub use budget::{Bound, NodeBudget, Rate, Reservation, TenantBudget};
 pub use command::{
     AckItem, Command, DropCause, Outcome, OwnedAckItem, OwnedCommand, OwnedReplyItem, OwnedRequest, Refusal, ReplyItem, Verdict,
 };

@@ -1,6 +1,11 @@
-//! Configure, reset, delete: given to a queue's home, which tells every part before it answers.
+//! Configure, undeclare, reset, delete: given to a queue's home, which tells every part before it answers.
+//!
+//! What is declared is agreed on elsewhere, and a shard carries it out whatever its bounds are: they are asked before, by [`Shard::admit_declaration`].
 
-use crate::command::{Command, DropCause};
+use std::sync::Arc;
+
+use crate::budget::Reservation;
+use crate::command::{Command, DropCause, Refusal};
 use crate::home::OpKind;
 use crate::letter::Order;
 use crate::link::Link;
@@ -12,6 +17,15 @@ use crate::shard::Shard;
 use crate::time::Time;
 
 impl Shard {
+    /// Asks whether a queue, whose home this is, may be declared, and reserves what it will be charged: nothing when it exists.
+    ///
+    /// # Errors
+    /// The bound that has no room.
+    pub fn admit_declaration(&self, tenant: Tenant, queue: &str) -> Result<Reservation, Refusal> {
+        let exists = self.queues.find(tenant, queue).is_some_and(|index| self.queues.get(index).exists);
+        if exists { Ok(Reservation::nothing()) } else { Reservation::of_queue(Arc::clone(&self.ledger.budget), tenant) }
+    }
+
     pub(crate) fn configure(&mut self, now: Time, ticket: Ticket, command: Command<'_>, out: &mut impl Outbox) {
         let Command::Configure { tenant, queue, options } = command else { unreachable!("a configure") };
         let found = self.queues.find(tenant, queue);
@@ -20,10 +34,10 @@ impl Shard {
         }
         let index = match found.filter(|index| self.queues.get(*index).exists) {
             Some(index) => index,
-            None => match self.create_queue(tenant, queue, now) {
-                Ok(index) => index,
-                Err(refusal) => return self.refuse(ticket, refusal, out),
-            },
+            None => {
+                self.ledger.budget.charge_agreed_queue(tenant);
+                self.insert_queue(tenant, queue, now)
+            }
         };
         self.queues.get_mut(index).used_at = now;
         self.set_options(now, index, options, true, out);
@@ -33,10 +47,27 @@ impl Shard {
         }
     }
 
+    /// The queue goes on as if it had never been declared: with what it holds, and the options of any other.
+    pub(crate) fn undeclare(&mut self, now: Time, ticket: Ticket, command: Command<'_>, out: &mut impl Outbox) {
+        let Command::Undeclare { tenant, queue } = command else { unreachable!("an undeclare") };
+        let Some(index) = self.find_for_change(ticket, tenant, queue, command) else { return };
+        let Some(index) = index.filter(|index| self.queues.get(*index).exists && self.queues.get(*index).is_declared) else {
+            return out.answer(ticket, Answer::Undeclared);
+        };
+        self.queues.get_mut(index).used_at = now;
+        let options = *self.default_options;
+        self.set_options(now, index, options, false, out);
+        self.arm_queue(now, index);
+        match self.queues.get(index).link {
+            Link::Home(_) => self.begin_op(now, index, OpKind::Undeclare { ticket }, Order::SetOptions(options, false), out),
+            Link::Alone | Link::Member(_) => out.answer(ticket, Answer::Undeclared),
+        }
+    }
+
     /// Puts options in force on this part.
     pub(crate) fn set_options(&mut self, now: Time, index: QueueIndex, options: Options, is_declared: bool, out: &mut impl Outbox) {
         let queue = self.queues.get_mut(index);
-        queue.options = std::sync::Arc::new(options);
+        queue.options = Arc::new(options);
         queue.is_declared = is_declared;
         if options.ttl_seconds > 0 {
             for ring in queue.rings.indexes() {

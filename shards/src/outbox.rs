@@ -45,6 +45,8 @@ pub enum Answer {
     Acked(Vec<(u32, Outcome)>),
     /// Declared.
     Configured,
+    /// Not declared any more.
+    Undeclared,
     /// Messages dropped, each counted once.
     Reset(u64),
     /// Whether there was anything, and whether there was a declaration.

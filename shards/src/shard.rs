@@ -17,7 +17,6 @@ use crate::depart::Departures;
 use crate::home::Op;
 use crate::ledger::Ledger;
 use crate::letter::{Deferred, Letter, Wanted};
-use crate::limits::QUEUE_OVERHEAD_BYTES;
 use crate::link::{Link, MemberState, Membership};
 use crate::name::{QueueName, Tenant};
 use crate::options::Options;
@@ -142,6 +141,7 @@ impl Shard {
             Command::Ack { .. } => self.ack(now, ticket, command, out),
             Command::Leave { tenant, queue, group } => self.leave(now, tenant, queue, group),
             Command::Configure { .. } => self.configure(now, ticket, command, out),
+            Command::Undeclare { .. } => self.undeclare(now, ticket, command, out),
             Command::Reset { .. } => self.reset(now, ticket, command, out),
             Command::Delete { .. } => self.delete(now, ticket, command, out),
             Command::List { tenant, prefix, after, limit } => {
@@ -246,16 +246,9 @@ impl Shard {
         self.generations_given
     }
 
-    /// Charges for a queue that a pop or configure makes, and makes it.
+    /// Charges for a queue that a pop makes, and makes it.
     pub(crate) fn create_queue(&mut self, tenant: Tenant, name: &str, now: Time) -> Result<QueueIndex, Refusal> {
-        let budget = Arc::clone(&self.ledger.budget);
-        if !budget.tenant(tenant).queues.charge(1) {
-            return Err(Refusal::TenantQueues);
-        }
-        if !budget.bytes.charge(QUEUE_OVERHEAD_BYTES) {
-            budget.tenant(tenant).queues.release(1);
-            return Err(Refusal::NodeBytes);
-        }
+        self.ledger.budget.charge_queue(tenant)?;
         Ok(self.insert_queue(tenant, name, now))
     }
 

@@ -38,6 +38,10 @@ pub enum Failure {
     NoReply,
     /// A shard refused; nothing was done.
     Refused(Refusal),
+    /// A change of what is agreed on could not be made certain: the log or the store it goes to is out of reach.
+    Undecided,
+    /// Too many such changes are under way; nothing was done.
+    TooManyChanges,
     /// This node no longer serves the partition; nothing was done.
     OwnerMoved,
     /// A core or node that had to take part did not answer in time; what it did is not known.
@@ -75,6 +79,7 @@ impl Failure {
             Self::QueueNotFound => row(Status::NotFound, "ephemeral_queue_not_found", None),
             Self::Refused(refusal) => refusal_row(*refusal),
             Self::NoReply => row(Status::GatewayTimeout, "no_reply", None),
+            Self::Undecided | Self::TooManyChanges => row(Status::ServiceUnavailable, "ephemeral_unavailable", Some(1)),
             Self::OwnerMoved => row(Status::ServiceUnavailable, "owner_moved", Some(1)),
             Self::ForwardFailed => row(Status::ServiceUnavailable, "ephemeral_forward_failed", Some(1)),
         }
@@ -131,6 +136,8 @@ impl fmt::Display for Failure {
             Self::QueueNotFound => f.write_str("there is no such queue"),
             Self::Refused(refusal) => fmt_refusal(*refusal, f),
             Self::NoReply => f.write_str("no reply came in time"),
+            Self::Undecided => f.write_str("the store of declarations is out of reach; the change may have been made, repeat it"),
+            Self::TooManyChanges => f.write_str("too many declarations are being changed; nothing was done, try again"),
             Self::OwnerMoved => f.write_str("the partition is being moved to another owner; nothing was done, try again"),
             Self::ForwardFailed => f.write_str("the owner did not answer in time; the outcome is not known"),
         }
@@ -221,6 +228,8 @@ mod tests {
         assert_eq!(seen(Refusal::NodeBytes), (503, "ephemeral_unavailable", Some(1)));
         assert_eq!(seen(Refusal::NoConsumers), (409, "no_consumers", None));
         assert_eq!(seen(Failure::NoReply), (504, "no_reply", None));
+        assert_eq!(seen(Failure::Undecided), (503, "ephemeral_unavailable", Some(1)));
+        assert_eq!(seen(Failure::TooManyChanges), (503, "ephemeral_unavailable", Some(1)));
         assert_eq!(seen(Failure::OwnerMoved), (503, "owner_moved", Some(1)));
         assert_eq!(seen(Failure::ForwardFailed), (503, "ephemeral_forward_failed", Some(1)));
     }

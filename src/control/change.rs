@@ -54,6 +54,17 @@ pub enum Change {
     },
 }
 
+impl Change {
+    /// The queue that it changes.
+    #[must_use]
+    pub const fn queue(&self) -> Option<&QueueName> {
+        match self {
+            Self::Declare { queue, .. } | Self::Undeclare { queue, .. } | Self::Delete { queue, .. } => Some(queue),
+            Self::Grant { .. } | Self::Cluster { .. } | Self::Switch { .. } | Self::Settle { .. } => None,
+        }
+    }
+}
+
 /// What a queue was declared as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Declaration {

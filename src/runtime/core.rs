@@ -11,10 +11,11 @@ use mayfly_net::clock::Clock;
 use mayfly_net::deadlines::{Deadlines, NEVER};
 use mayfly_net::http::{self, CONTINUE, DateText, Decoded, Limits, Reader, Stage};
 use mayfly_net::ring::{ConnectionId, Connections, Driver, Event, Output};
-use mayfly_shards::{NodeBudget, Options, Payload, Refusal, Shard, ShardIndex, Time};
+use mayfly_shards::{NodeBudget, Payload, Refusal, Shard, ShardIndex, Time};
 
 use super::desk::{Clerk, Desk};
 use super::frame::Frame;
+use super::gate::Gate;
 use super::session::{Asked, Pending, STASH_BYTES_MAX};
 use super::transit::Transit;
 use crate::api::Failure;
@@ -44,8 +45,8 @@ pub(super) struct Core {
     pub(super) desk: Desk,
     pub(super) now: Time,
     pub(super) shard_count: u16,
-    pub(super) queue_defaults: Options,
     pub(super) budget: Arc<NodeBudget>,
+    pub(super) gate: Gate,
     pub(super) gauges: Arc<Gauges>,
     pub(super) tickets_given: u32,
     /// Private groups of subscribers.
@@ -76,8 +77,8 @@ impl Core {
         shard: Shard,
         desk: Desk,
         shard_count: u16,
-        queue_defaults: Options,
         budget: Arc<NodeBudget>,
+        gate: Gate,
         gauges: Arc<Gauges>,
         clock: Clock,
         http: HttpConfig,
@@ -90,9 +91,9 @@ impl Core {
             desk,
             now: Time(clock.now_ns()),
             shard_count,
-            queue_defaults,
             transit: Transit::new(Arc::clone(&budget)),
             budget,
+            gate,
             gauges,
             tickets_given: 0,
             groups_minted: 0,

@@ -3,7 +3,7 @@
 //! Invariants: an answer whose client is gone is dropped, and what it delivered goes back to its shard; an answer is appended whole
 //! before anything else is appended to its connection.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mayfly_net::http::{self, Connection, DateText, OpenAnswer, OpenPiece, Status};
 use mayfly_net::mesh::Mesh;
@@ -17,6 +17,7 @@ use super::session::{Asked, Pending, Returned, Session, Sessions, core_of, wants
 use super::subscribing::Subscription;
 use crate::api::id::Incarnation;
 use crate::api::{Failure, answer, call};
+use crate::control::Declaration;
 
 /// See the module.
 pub(super) struct Desk {
@@ -189,10 +190,8 @@ impl Clerk<'_> {
             (Asked::Push, Some(Answer::Pushed(count))) => {
                 self.respond(id, delivery, &http::Answer::json(Status::Created), |out| answer::pushed(out, count));
             }
-            (Asked::Configure { queue, options_text }, Some(Answer::Configured)) => {
-                let updated_at = SystemTime::now();
-                let head = http::Answer::json(Status::Created);
-                self.respond(id, delivery, &head, |out| answer::configured(out, &queue, &options_text, updated_at));
+            (Asked::Configure { queue, declaration }, Some(Answer::Configured)) => {
+                self.say_configured(id, delivery, &queue, &declaration);
             }
             (Asked::Reset { queue }, Some(Answer::Reset(dropped))) => {
                 self.respond(id, delivery, &http::Answer::json(Status::Ok), |out| answer::reset(out, &queue, dropped));
@@ -208,6 +207,26 @@ impl Clerk<'_> {
                 }
             }
             (asked, answer) => unreachable!("{asked:?} is not answered by {answer:?}"),
+        }
+    }
+
+    fn say_configured(&mut self, id: ConnectionId, delivery: http::Delivery, queue: &str, declaration: &Declaration) {
+        let updated_at = UNIX_EPOCH + Duration::from_millis(declaration.updated_at_ms);
+        let head = http::Answer::json(Status::Created);
+        self.respond(id, delivery, &head, |out| answer::configured(out, queue, &declaration.options_text, updated_at));
+    }
+
+    /// Whether the change of a pending request holds; of a declaration or a deletion that the shards had not to be told of.
+    pub(super) fn agreed_here(&mut self, ticket: Ticket, outcome: Result<(), Failure>) {
+        let Some(session) = self.desk.sessions.waiting_for(ticket) else { return };
+        let (Some(id), Some(Pending { delivery, asked, .. })) = (session.id, session.pending.take()) else { return };
+        match (asked, outcome) {
+            (_, Err(failure)) => self.fail(id, delivery, &failure),
+            (Asked::Configure { queue, declaration }, Ok(())) => self.say_configured(id, delivery, &queue, &declaration),
+            (Asked::Delete { queue }, Ok(())) => {
+                self.respond(id, delivery, &http::Answer::json(Status::Ok), |out| answer::deleted(out, &queue, false, false));
+            }
+            (asked, Ok(())) => unreachable!("{asked:?} proposes nothing"),
         }
     }
 

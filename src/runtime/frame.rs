@@ -1,7 +1,12 @@
-//! What the cores of a node send each other over the mesh.
+//! What the cores of a node send each other, and the control core, over the mesh.
 
-use mayfly_shards::{Answer, Letter, OwnedCommand, Receipt, Ticket, Undelivered};
+use mayfly_shards::{Answer, Letter, OwnedCommand, Receipt, Reservation, Ticket, Undelivered};
 use smallvec::SmallVec;
+
+use crate::api::Failure;
+use crate::control::Change;
+
+use super::gate::Place;
 
 /// One piece of mail.
 #[derive(Debug)]
@@ -27,4 +32,24 @@ pub(super) enum Frame {
     Undeliver { receipt: Receipt, how: Undelivered },
     /// From shard to shard.
     Letter(Letter),
+    /// A change to agree on: of a queue to its home, which sends it on to the control core; of anything else to the control core.
+    Propose(Box<Proposal>),
+    /// A change that holds, from the control core to a queue's home: carried out whatever the bounds. The room that was reserved for it
+    /// is given back when it has been.
+    Apply { ticket: Ticket, command: Box<OwnedCommand>, reservation: Reservation },
+    /// From the control core: whether the change that was proposed under `ticket` holds. Of a declaration or a deletion that does, the
+    /// queue's home answers instead.
+    Agreed { ticket: Ticket, outcome: Result<(), Failure> },
+}
+
+/// A change on its way through the control core.
+#[derive(Debug)]
+pub(super) struct Proposal {
+    /// Whose request; it is answered once, by [`Frame::Agreed`] or by the home's answer.
+    pub(super) ticket: Ticket,
+    pub(super) change: Change,
+    /// Of the queue that it may make.
+    pub(super) reservation: Reservation,
+    /// Its place among those that the control core has not answered.
+    pub(super) _place: Place,
 }

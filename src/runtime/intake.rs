@@ -2,7 +2,9 @@
 
 use mayfly_net::http::{self, Request, Status};
 use mayfly_net::ring::{ConnectionId, Connections};
-use mayfly_shards::{AckItem, Command, Payload, ShardIndex, Span, Tenant, Ticket, home_shard, shard_of};
+use mayfly_shards::{AckItem, Command, Payload, QueueName, ShardIndex, Span, Tenant, Ticket, home_shard, shard_of};
+
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::core::Core;
 use super::desk::Clerk;
@@ -10,12 +12,13 @@ use super::frame::Frame;
 use super::gather::{ByShard, Gather, SpelledIds, Wanted, put};
 use super::replying::unasked_outcome;
 use super::session::{Asked, Pending, Returned, ticket};
-use crate::api::declaration::{self, OptionDefaults};
+use crate::api::declaration;
 use crate::api::inbox::{self, Target};
 use crate::api::query::PopRequest;
 use crate::api::request::{self, AckRequest};
 use crate::api::route::{Found, Route};
 use crate::api::{Failure, answer, query, route};
+use crate::control::{Change, Declaration};
 use crate::metrics;
 
 /// Who asks: a fixed default until identities come in here.
@@ -195,18 +198,11 @@ impl Core {
 
     fn configure(&mut self, asking: Asking<'_>, body: &[u8]) -> Result<(), Failure> {
         let configure = declaration::configure(body)?;
-        let defaults = &self.queue_defaults;
-        let options = configure.declared.in_force(&OptionDefaults {
-            queue_max_bytes: defaults.max_bytes,
-            queue_max_length: defaults.max_length,
-            lease_seconds: defaults.lease_seconds,
-            retry_limit: defaults.retry_limit,
-        });
-        let asked = Asked::Configure { queue: (&*configure.queue).into(), options_text: configure.options_text.into() };
-        let ticket = self.await_answer(&asking, asked);
-        let shard = home_shard(asking.tenant, &configure.queue, self.shard_count);
-        self.give(asking.connections, shard, ticket, Command::Configure { tenant: asking.tenant, queue: &configure.queue, options });
-        Ok(())
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let declaration = Declaration { options_text: configure.options_text.into(), updated_at_ms: now.as_millis() as u64, version: None };
+        let asked = Asked::Configure { queue: (&*configure.queue).into(), declaration: declaration.clone() };
+        let queue = QueueName { tenant: asking.tenant, name: (&*configure.queue).into() };
+        self.propose(asking, asked, Change::Declare { queue, declaration })
     }
 
     fn reset(&mut self, asking: Asking<'_>, body: &[u8]) -> Result<(), Failure> {
@@ -219,10 +215,9 @@ impl Core {
 
     fn delete(&mut self, asking: Asking<'_>, segment: Option<&[u8]>, params: &[u8]) -> Result<(), Failure> {
         let queue = query::delete(segment, params)?;
-        let ticket = self.await_answer(&asking, Asked::Delete { queue: (&*queue).into() });
-        let shard = home_shard(asking.tenant, &queue, self.shard_count);
-        self.give(asking.connections, shard, ticket, Command::Delete { tenant: asking.tenant, queue: &queue });
-        Ok(())
+        let asked = Asked::Delete { queue: (&*queue).into() };
+        let queue = QueueName { tenant: asking.tenant, name: (&*queue).into() };
+        self.propose(asking, asked, Change::Delete { queue, version: None })
     }
 
     fn list(&mut self, asking: Asking<'_>, params: &[u8]) -> Result<(), Failure> {
@@ -270,6 +265,12 @@ impl Core {
             Frame::Cancel { ticket } => shard.cancel(now, ticket, &mut clerk),
             Frame::Undeliver { receipt, how } => shard.undeliver(now, receipt, how, &mut clerk),
             Frame::Letter(letter) => shard.receive(now, from, letter, &mut clerk),
+            Frame::Propose(proposal) => self.pass_on(connections, proposal),
+            Frame::Apply { ticket, command, reservation } => {
+                command.lend(|command| shard.step(now, ticket, command, &mut clerk));
+                drop(reservation);
+            }
+            Frame::Agreed { ticket, outcome } => clerk.agreed_here(ticket, outcome),
         }
         self.settle(connections);
     }

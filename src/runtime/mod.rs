@@ -3,12 +3,16 @@
 //! `serve` sets everything up, says that the node serves, and waits for the signal to stop. A core that dies takes the node with it: what
 //! it held is gone, and a node that answers for half of its queues would hide that.
 
+mod attachment;
 mod calls;
+mod control;
 mod core;
 mod desk;
 mod frame;
+mod gate;
 mod gather;
 mod intake;
+mod proposing;
 mod replying;
 mod session;
 mod subscribing;
@@ -30,12 +34,17 @@ use mayfly_net::ring::{Driver, DriverConfig};
 use mayfly_shards::{NodeBudget, Rate, Shard, ShardConfig, ShardIndex, Span, TenantBudget};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use self::attachment::{Attachment, Boot};
+use self::control::ControlCore;
 use self::core::Core;
 use self::desk::Desk;
 use self::frame::Frame;
+use self::gate::Gate;
+use crate::api::declaration::OptionDefaults;
 use crate::api::id::Incarnation;
 use crate::banner;
 use crate::config::{Config, Cores};
+use crate::control::{Consensus, State};
 use crate::metrics::Gauges;
 use crate::start_error::StartError;
 
@@ -59,6 +68,7 @@ struct Node {
     hash_seed: u64,
     is_stopping: Arc<AtomicBool>,
     draining_count: Arc<AtomicUsize>,
+    gate: Gate,
 }
 
 /// Runs a node until it was told to stop and has drained.
@@ -68,7 +78,9 @@ struct Node {
 pub fn serve(config: Config) -> Result<(), StartError> {
     let core_count = config.cores.shard_count;
     let node = Node::new(config);
-    let ends = Mesh::of_cores(core_count, LANE_CAPACITY).map_err(|error| core_error(0, &error))?;
+    // The control core's end is the last.
+    let mut ends = Mesh::of_cores(core_count + 1, LANE_CAPACITY).map_err(|error| core_error(0, &error))?;
+    let control = ends.pop().map(|mesh| start_control(&node, mesh)).transpose()?;
     let wakers: Vec<Arc<Waker>> = ends.iter().map(Mesh::waker).collect();
     let (report, reports) = mpsc::channel();
     let mut threads = Vec::new();
@@ -81,6 +93,10 @@ pub fn serve(config: Config) -> Result<(), StartError> {
     drop(report);
     // Cores are warm before the port is open: the first sleep of an executor takes milliseconds.
     expect_all(&reports, core_count)?;
+    let (control, boot) = control.unzip();
+    if let Some(boot) = boot.flatten() {
+        boot.wait().map_err(|cause| StartError::Store { cause })?;
+    }
     let listeners = listen(&node.config)?;
     let address = listener::local_address(&listeners[0]).unwrap_or(node.config.listen);
     follow_signals(&node, wakers)?;
@@ -93,6 +109,9 @@ pub fn serve(config: Config) -> Result<(), StartError> {
     for (index, thread) in threads.into_iter().enumerate() {
         let ended = thread.join().unwrap_or_else(|_| Err("it panicked".to_owned()));
         ended.map_err(|cause| StartError::Core { shard_index: index, cause })?;
+    }
+    if let Some(control) = control {
+        control.end();
     }
     log::info!("mayfly stopped");
     Ok(())
@@ -109,6 +128,7 @@ impl Node {
             hash_seed: random(),
             is_stopping: Arc::new(AtomicBool::new(false)),
             draining_count: Arc::new(AtomicUsize::new(config.cores.shard_count)),
+            gate: Gate::default(),
             config: Arc::new(config),
         }
     }
@@ -136,8 +156,8 @@ impl Node {
             self.shard(shard_index),
             desk,
             config.cores.shard_count as u16,
-            config.queue_defaults,
             Arc::clone(&self.budget),
+            self.gate.clone(),
             Arc::clone(&self.gauges),
             self.clock,
             config.http,
@@ -199,6 +219,41 @@ fn placement(cores: &Cores, index: usize) -> Placement {
             Placement::Unbound
         }
     }
+}
+
+/// The control core's thread.
+struct ControlThread {
+    thread: thread::JoinHandle<()>,
+    is_over: Arc<AtomicBool>,
+    waker: Arc<Waker>,
+}
+
+impl ControlThread {
+    /// Ends it, when no core needs it any more.
+    fn end(self) {
+        self.is_over.store(true, Relaxed);
+        self.waker.wake();
+        let _ = self.thread.join();
+    }
+}
+
+fn start_control(node: &Node, mesh: Mesh<Frame>) -> Result<(ControlThread, Option<Boot>), StartError> {
+    let defaults = &node.config.queue_defaults;
+    let defaults = OptionDefaults {
+        queue_max_bytes: defaults.max_bytes,
+        queue_max_length: defaults.max_length,
+        lease_seconds: defaults.lease_seconds,
+        retry_limit: defaults.retry_limit,
+    };
+    let waker = mesh.waker();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&is_over);
+    let attachment = node.config.postgres.clone().map(|target| Attachment::start(target, Arc::clone(&waker))).transpose();
+    let (attachment, boot) = attachment.map_err(|error| StartError::Store { cause: error.to_string() })?.unzip();
+    let shard_count = node.config.cores.shard_count as u16;
+    let control = ControlCore::new(mesh, shard_count, defaults, Consensus::default(), State::default(), attachment);
+    let thread = thread::spawn(move || control.run(&told));
+    Ok((ControlThread { thread, is_over, waker }, boot))
 }
 
 /// Starts the thread of one core.

@@ -13,11 +13,12 @@ use smallvec::SmallVec;
 use super::gather::Gather;
 use super::replying::Replying;
 use super::subscribing::Subscription;
+use crate::control::Declaration;
 
 /// Bytes kept behind a request that waits; beyond, the connection is not read until it was answered.
 pub(super) const STASH_BYTES_MAX: usize = 64 << 10;
 
-const SLOT_BITS: u32 = 23;
+const SLOT_BITS: u32 = 22;
 const NUMBER_BITS: u32 = 32;
 /// Of a subscription's pop, whose messages any core writes as events.
 const EVENTS: u64 = 1 << (SLOT_BITS + NUMBER_BITS);
@@ -26,6 +27,11 @@ const CORE_SHIFT: u32 = SLOT_BITS + NUMBER_BITS + 1;
 /// A request on this node: core, connection slot, and a number that no other request of the core has for a long time.
 pub(super) fn ticket(core: ShardIndex, slot: usize, number: u32) -> Ticket {
     Ticket((u64::from(core.0) << CORE_SHIFT) | ((slot as u64) << NUMBER_BITS) | u64::from(number))
+}
+
+/// The control core's, behind the shards' cores: of what no client waits for.
+pub(super) fn control_ticket(shard_count: u16) -> Ticket {
+    ticket(ShardIndex(shard_count), 0, 0)
 }
 
 /// The same ticket, for a pop whose messages are wanted as events.
@@ -76,7 +82,7 @@ pub(super) enum Asked {
     },
     Configure {
         queue: Box<str>,
-        options_text: Box<[u8]>,
+        declaration: Declaration,
     },
     Reset {
         queue: Box<str>,
@@ -254,9 +260,9 @@ mod tests {
 
     #[test]
     fn a_ticket_gives_back_its_core_and_slot() {
-        let ticket = ticket(ShardIndex(255), (1 << SLOT_BITS) - 1, u32::MAX);
+        let ticket = ticket(ShardIndex(256), (1 << SLOT_BITS) - 1, u32::MAX);
         for ticket in [ticket, for_events(ticket)] {
-            assert_eq!((core_of(ticket), slot_of(ticket)), (ShardIndex(255), (1 << SLOT_BITS) - 1));
+            assert_eq!((core_of(ticket), slot_of(ticket)), (ShardIndex(256), (1 << SLOT_BITS) - 1));
         }
         assert!(wants_events(for_events(ticket)) && !wants_events(ticket));
     }

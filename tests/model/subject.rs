@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mayfly_shards::{
-    AckItem, Answer, Command, Delivery, DropCause, Letter, NO_INBOX, NodeBudget, Outbox, Payload, Rate, Receipt, ReplyItem, Shard,
-    ShardConfig, ShardIndex, TenantBudget, Ticket, Time, Undelivered, inbox_of,
+    AckItem, Answer, Command, Delivery, DropCause, Letter, NO_INBOX, NodeBudget, Outbox, Payload, Rate, Receipt, Refusal, ReplyItem,
+    Reservation, Shard, ShardConfig, ShardIndex, TenantBudget, Ticket, Time, Undelivered, inbox_of,
 };
 use smallvec::SmallVec;
 
-use crate::facts::{Ask, Broken, Fact, Item, Pushed, ReplyTo, Said, Seen};
+use crate::facts::{Ask, Broken, Fact, Item, Name, Pushed, ReplyTo, Said, Seen};
 use crate::rules::Settings;
 
 /// A seq that no message reaches.
@@ -73,8 +73,21 @@ impl Subject {
         let replies = self.replies_of(ask, &texts);
         let command = command(ask, &mut payloads, &items, &replies);
         let mut heard = Heard::default();
+        // A declaration is admitted first, as the runtime does; then it is carried out whatever the bounds.
+        let admitted = match ask {
+            Ask::Configure { queue, .. } => self.admit(now, queue, &mut heard),
+            _ => Ok(Reservation::nothing()),
+        };
+        let Ok(_reservation) = admitted.map_err(|refusal| heard.answer(Ticket(ticket), Answer::Refused(refusal))) else {
+            return self.take_in(heard);
+        };
         self.shard.step(now, Ticket(ticket), command, &mut heard);
         self.take_in(heard)
+    }
+
+    fn admit(&mut self, now: Time, queue: &Name, heard: &mut Heard) -> Result<Reservation, Refusal> {
+        self.shard.expire(now, heard);
+        self.shard.admit_declaration(queue.tenant, &queue.queue)
     }
 
     pub(crate) fn cancel(&mut self, now: Time, ticket: u64) -> Vec<Fact> {

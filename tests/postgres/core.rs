@@ -13,16 +13,16 @@ use mayfly::control::store::{Ask, Event, Stamp, Store, WRITE_SPAN, Write};
 use mayfly_shards::{QueueName, Tenant};
 
 /// Longer than anything may take.
-pub const SOON: Duration = Duration::from_secs(15);
+pub(crate) const SOON: Duration = Duration::from_secs(15);
 
-pub struct Core {
-    pub state: State,
-    pub is_attached: bool,
+pub(crate) struct Core {
+    pub(crate) state: State,
+    pub(crate) is_attached: bool,
     /// Why it was not attached, the last time.
-    pub reason: String,
-    pub misfits: Vec<String>,
+    pub(crate) reason: String,
+    pub(crate) misfits: Vec<String>,
     /// Readings that came to their end.
-    pub readings: usize,
+    pub(crate) readings: usize,
     keeper: Keeper,
     store: Store,
     events: mpsc::Receiver<Event>,
@@ -31,12 +31,12 @@ pub struct Core {
     start: Instant,
 }
 
-pub fn queue(name: &str) -> QueueName {
+pub(crate) fn queue(name: &str) -> QueueName {
     QueueName { tenant: Tenant::DEFAULT, name: name.into() }
 }
 
 impl Core {
-    pub fn start(url: &str, state: State) -> Self {
+    pub(crate) fn start(url: &str, state: State) -> Self {
         let (say, events) = mpsc::channel();
         let target = PostgresTarget::read(url).expect("a URL");
         let store = Store::start(target, move |event| drop(say.send(event))).expect("a thread");
@@ -57,7 +57,7 @@ impl Core {
 
     /// One that is attached.
     #[track_caller]
-    pub fn attached(url: &str, state: State) -> Self {
+    pub(crate) fn attached(url: &str, state: State) -> Self {
         let mut core = Self::start(url, state);
         core.until("attached", SOON, |core| core.is_attached);
         core
@@ -65,7 +65,7 @@ impl Core {
 
     /// Goes on until something is so.
     #[track_caller]
-    pub fn until(&mut self, what: &str, limit: Duration, is_so: impl Fn(&Self) -> bool) {
+    pub(crate) fn until(&mut self, what: &str, limit: Duration, is_so: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + limit;
         while !is_so(self) {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -104,7 +104,7 @@ impl Core {
     }
 
     /// Asks for a write; its answer is for [`Self::stamp`]. None: too much is asked already.
-    pub fn ask(&mut self, write: Write) -> Option<u64> {
+    pub(crate) fn ask(&mut self, write: Write) -> Option<u64> {
         self.tickets += 1;
         let ticket = self.tickets;
         self.store.ask(Ask::Write { ticket, write, due: Instant::now() + WRITE_SPAN }).then_some(ticket)
@@ -131,38 +131,38 @@ impl Core {
 
     /// Declares a queue with a ttl. Whether it held.
     #[track_caller]
-    pub fn configure(&mut self, name: &str, ttl: u64) -> bool {
+    pub(crate) fn configure(&mut self, name: &str, ttl: u64) -> bool {
         self.write(Write::Declare { queue: queue(name), options: ttl_options(ttl) }).is_some()
     }
 
     #[track_caller]
-    pub fn delete(&mut self, name: &str) -> bool {
+    pub(crate) fn delete(&mut self, name: &str) -> bool {
         self.write(Write::Delete { queue: queue(name) }).is_some()
     }
 
     #[track_caller]
-    pub fn grant(&mut self, tenant: Tenant, grant: Option<Grant>) -> bool {
+    pub(crate) fn grant(&mut self, tenant: Tenant, grant: Option<Grant>) -> bool {
         self.write(Write::Grant { tenant, grant }).is_some()
     }
 
     /// The ttl that a queue is declared with.
-    pub fn ttl(&self, name: &str) -> Option<u64> {
+    pub(crate) fn ttl(&self, name: &str) -> Option<u64> {
         let declaration = self.state.declaration(&queue(name))?;
         DeclaredOptions::read(&declaration.options_text).expect("readable").ttl_seconds
     }
 
     /// Answers that have come, of tickets.
-    pub fn answered(&self, tickets: &[u64]) -> usize {
+    pub(crate) fn answered(&self, tickets: &[u64]) -> usize {
         tickets.iter().filter(|ticket| self.done.contains_key(ticket)).count()
     }
 }
 
-pub fn ttl_options(ttl: u64) -> DeclaredOptions {
+pub(crate) fn ttl_options(ttl: u64) -> DeclaredOptions {
     DeclaredOptions { ttl_seconds: Some(ttl), ..DeclaredOptions::default() }
 }
 
 /// A state that declares queues with a ttl and a version.
-pub fn declared(queues: &[(&str, u64, Option<u64>)]) -> State {
+pub(crate) fn declared(queues: &[(&str, u64, Option<u64>)]) -> State {
     let mut state = State::default();
     for (name, ttl, version) in queues {
         let options_text = ttl_options(*ttl).plain_text().into_bytes().into();

@@ -6,6 +6,7 @@
 mod process;
 
 mod core;
+mod nodes;
 mod proxy;
 mod server;
 mod store;

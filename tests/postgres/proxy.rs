@@ -5,13 +5,13 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
-pub struct Proxy {
-    pub port: u16,
+pub(crate) struct Proxy {
+    pub(crate) port: u16,
     gate: Arc<(Mutex<bool>, Condvar)>,
 }
 
 impl Proxy {
-    pub fn to(server: SocketAddr) -> Self {
+    pub(crate) fn to(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("an address").port();
         let gate = Arc::new((Mutex::new(true), Condvar::new()));
@@ -31,11 +31,11 @@ impl Proxy {
         Self { port, gate }
     }
 
-    pub fn stop(&self) {
+    pub(crate) fn stop(&self) {
         *self.gate.0.lock().expect("unpoisoned") = false;
     }
 
-    pub fn open(&self) {
+    pub(crate) fn open(&self) {
         *self.gate.0.lock().expect("unpoisoned") = true;
         self.gate.1.notify_all();
     }

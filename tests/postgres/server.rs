@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const START_MAX: Duration = Duration::from_secs(20);
 const POLL_EVERY: Duration = Duration::from_millis(20);
 /// The superuser's.
-pub const PASSWORD: &str = "right";
+pub(crate) const PASSWORD: &str = "right";
 
 /// Where the newest server's programs are.
 static PROGRAMS: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -41,10 +41,10 @@ static TEMPLATE: LazyLock<Folder> = LazyLock::new(|| {
 });
 
 /// A folder that goes with its guard.
-pub struct Folder(pub PathBuf);
+pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("mayfly-postgres-{}-{}", std::process::id(), COUNT.fetch_add(1, Relaxed));
         let path = std::env::temp_dir().join(name);
@@ -80,22 +80,22 @@ fn as_postgres(mut command: Command) -> Command {
 }
 
 /// A server.
-pub struct Server {
-    pub port: u16,
+pub(crate) struct Server {
+    pub(crate) port: u16,
     folder: Folder,
     child: Option<Child>,
 }
 
 impl Server {
     /// Starts one with an empty database.
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let mut server = Self::prepare();
         server.resume();
         server
     }
 
     /// One that is not started yet.
-    pub fn prepare() -> Self {
+    pub(crate) fn prepare() -> Self {
         let folder = Folder::new();
         let copied = Command::new("cp").arg("-a").arg(TEMPLATE.0.join("data")).arg(&folder.0).status().expect("cp runs");
         assert!(copied.success());
@@ -104,7 +104,7 @@ impl Server {
     }
 
     /// Starts it, on its port, with what it held.
-    pub fn resume(&mut self) {
+    pub(crate) fn resume(&mut self) {
         let deadline = Instant::now() + START_MAX;
         let log = self.folder.0.join("log");
         loop {
@@ -128,7 +128,7 @@ impl Server {
     }
 
     /// SIGKILL.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             // Its children end when they see that it is gone.
             child.kill().expect("is its parent");
@@ -136,29 +136,29 @@ impl Server {
         }
     }
 
-    pub fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.port))
     }
 
     /// A URL of it.
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         url(self.port, PASSWORD)
     }
 
     /// What psql prints: rows by line, fields by `|`.
     #[track_caller]
-    pub fn sql(&self, statements: &str) -> String {
+    pub(crate) fn sql(&self, statements: &str) -> String {
         self.try_sql(statements).unwrap_or_else(|error| panic!("{statements}: {error}"))
     }
 
-    pub fn try_sql(&self, statements: &str) -> Result<String, String> {
+    pub(crate) fn try_sql(&self, statements: &str) -> Result<String, String> {
         let output = self.psql().arg("-c").arg(statements).output().expect("psql runs");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
         if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
     }
 
     /// psql for this server.
-    pub fn psql(&self) -> Command {
+    pub(crate) fn psql(&self) -> Command {
         let mut psql = program("psql");
         psql.args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-U", "mayfly", "-d", "postgres", "-p", &self.port.to_string()]);
         psql.env("PGPASSWORD", PASSWORD).stdin(Stdio::null());
@@ -191,6 +191,6 @@ impl Drop for Server {
     }
 }
 
-pub fn url(port: u16, password: &str) -> String {
+pub(crate) fn url(port: u16, password: &str) -> String {
     format!("postgres://mayfly:{password}@127.0.0.1:{port}/postgres")
 }

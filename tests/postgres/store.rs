@@ -165,6 +165,7 @@ fn a_server_that_only_reads_refuses_writes_until_it_does_not() {
     let switch = |to: &str| {
         let alter = format!("ALTER SYSTEM SET default_transaction_read_only = {to}");
         let mut psql = server.psql();
+        psql.stdout(std::process::Stdio::null());
         psql.args(["-c", "SET default_transaction_read_only = off", "-c", &alter, "-c", "SELECT pg_reload_conf()"]);
         assert!(psql.status().expect("psql runs").success());
     };
@@ -188,22 +189,11 @@ fn a_server_that_only_reads_refuses_writes_until_it_does_not() {
 }
 
 #[test]
-fn a_wrong_password_is_said_and_mended() {
-    let server = Server::start();
-    let mut core = Core::start(&url(server.port, "wrong"), declared(&[("a", 1, None)]));
-    core.until("refused", SOON, |core| core.reason.contains("password authentication failed"));
-    assert!(!core.reason.contains("wrong@") && !core.configure("a", 2));
-    server.sql("ALTER USER mayfly PASSWORD 'wrong'");
-    core.until("attached", RECOVERY_MAX, |core| core.is_attached);
-    assert!(core.configure("a", 2));
-}
-
-#[test]
 fn a_locked_table_fails_one_write_after_another_in_time() {
     let server = Server::start();
     let mut core = Core::attached(&server.url(), State::default());
     let lock = "BEGIN; LOCK TABLE mayfly.ephemeral_queues; SELECT pg_sleep(60)";
-    let mut locker = server.psql().arg("-c").arg(lock).spawn().expect("psql runs");
+    let mut locker = server.psql().arg("-c").arg(lock).stderr(std::process::Stdio::null()).spawn().expect("psql runs");
     let is_locked = "SELECT count(*) FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND granted AND relation = 'mayfly.ephemeral_queues'::regclass";
     let deadline = Instant::now() + SOON;
     while server.sql(is_locked) != "1" {
@@ -261,11 +251,11 @@ fn a_schema_that_was_dropped_is_made_anew_and_what_was_declared_stays() {
 fn many_declarations_fill_the_rows_at_once() {
     let server = Server::start();
     let mut state = State::default();
-    for number in 0..20_000 {
+    for number in 0..5_000 {
         let Some((_, declaration)) = declared(&[("x", number, None)]).declarations().next().map(|(name, of)| (name.clone(), of.clone())) else { panic!() };
         state.apply(&Change::Declare { queue: queue(&format!("q{number}")), declaration });
     }
     let core = Core::attached(&server.url(), state);
-    assert_eq!(server.sql("SELECT count(*), sum((options->>'ttlSeconds')::int) FROM mayfly.ephemeral_queues"), "20000|199990000");
+    assert_eq!(server.sql("SELECT count(*), sum((options->>'ttlSeconds')::int) FROM mayfly.ephemeral_queues"), "5000|12497500");
     assert!(core.state.declarations().all(|(_, declaration)| declaration.version.is_some()));
 }

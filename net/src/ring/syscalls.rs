@@ -5,6 +5,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
 
 /// An eventfd: non-blocking, closed on exec, counter at `count`.
 pub(crate) fn eventfd(count: u32) -> io::Result<OwnedFd> {
@@ -14,6 +15,14 @@ pub(crate) fn eventfd(count: u32) -> io::Result<OwnedFd> {
         return Err(io::Error::last_os_error());
     }
     Ok(own(fd))
+}
+
+/// Waits until a descriptor can be read, for at most `longest`; may return early.
+pub(crate) fn wait_readable(fd: RawFd, longest: Option<Duration>) {
+    let timeout_ms = longest.map_or(-1, |longest| i32::try_from(longest.as_millis().max(1)).unwrap_or(i32::MAX));
+    let mut polled = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: the pointer is to one pollfd, valid for the call.
+    unsafe { libc::poll(&raw mut polled, 1, timeout_ms) };
 }
 
 /// Takes ownership of a descriptor that the kernel has just made for us.

@@ -1,0 +1,51 @@
+//! A core's part in changes that are agreed on: it proposes them for its clients, and reserves the room for queues whose home it is.
+
+use mayfly_net::ring::Connections;
+use mayfly_shards::{Answer, Outbox as _, Reservation, ShardIndex, home_shard};
+
+use super::core::Core;
+use super::frame::{Frame, Proposal};
+use super::intake::Asking;
+use super::session::Asked;
+use crate::api::Failure;
+use crate::control::Change;
+
+impl Core {
+    /// Proposes a change, which the connection's request then waits for: its answer, as `asked` says, comes when it holds and every shard
+    /// that has to know it does, or when that could not be made certain.
+    pub(super) fn propose(&mut self, asking: Asking<'_>, asked: Asked, change: Change) -> Result<(), Failure> {
+        let place = self.gate.enter().ok_or(Failure::TooManyChanges)?;
+        let ticket = self.await_answer(&asking, asked);
+        let proposal = Box::new(Proposal { ticket, change, reservation: Reservation::nothing(), _place: place });
+        let first = match proposal.change.queue() {
+            Some(queue) => home_shard(queue.tenant, &queue.name, self.shard_count),
+            None => self.control(),
+        };
+        if first == self.desk.core {
+            self.pass_on(asking.connections, proposal);
+        } else {
+            self.desk.mesh.send(usize::from(first.0), Frame::Propose(proposal));
+        }
+        Ok(())
+    }
+
+    /// A proposal for a queue whose home this is: a declaration is refused here when there is no room for the queue it would make.
+    pub(super) fn pass_on(&mut self, connections: &mut Connections, mut proposal: Box<Proposal>) {
+        if let Change::Declare { queue, .. } = &proposal.change {
+            match self.shard.admit_declaration(queue.tenant, &queue.name) {
+                Ok(reservation) => proposal.reservation = reservation,
+                Err(refusal) => {
+                    let answer = Answer::Refused(refusal);
+                    return self.clerk(connections).answer(proposal.ticket, answer);
+                }
+            }
+        }
+        let control = self.control();
+        self.desk.mesh.send(usize::from(control.0), Frame::Propose(proposal));
+    }
+
+    /// The control core's place in the mesh: behind the shards'.
+    fn control(&self) -> ShardIndex {
+        ShardIndex(self.shard_count)
+    }
+}
