@@ -36,7 +36,9 @@ struct StderrLog {
 
 impl Log for StderrLog {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.level() <= log::max_level()
+        // What the libraries of the log tell as news is none to whoever runs a node.
+        let is_news = metadata.level() > log::Level::Warn && metadata.target().starts_with("raft_engine");
+        metadata.level() <= log::max_level() && !is_news
     }
 
     fn log(&self, record: &Record<'_>) {

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
+use crate::control::LogFault;
+
 /// A fact that ends the start.
 #[derive(Debug)]
 pub enum StartError {
@@ -14,6 +16,8 @@ pub enum StartError {
         /// What the system said.
         error: io::Error,
     },
+    /// The data folder, or the log in it.
+    Log(LogFault),
     /// The declaration store cannot be this node's.
     Store {
         /// Why, with what to do.
@@ -46,6 +50,7 @@ impl fmt::Display for StartError {
                     _ => write!(f, "{error}; choose another address with --listen"),
                 }
             }
+            Self::Log(fault) => fault.fmt(f),
             Self::Store { cause } => f.write_str(cause),
             Self::Core { shard_index, cause } => {
                 write!(

@@ -1,5 +1,5 @@
 """A built node as a child process on a free loopback port, for the process-level suites. Standard library only."""
-import os, re, signal, subprocess, sys, time, urllib.request
+import os, re, shutil, signal, subprocess, sys, tempfile, time, urllib.request
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SHARED = os.environ.get("MAYFLY_SHARED") or os.path.join(ROOT, "..", "shared")
@@ -19,6 +19,9 @@ class Node:
         self.log = open(log_path, "wb")
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("MAYFLY_", "QUEEN_", "PG_", "JWT_")) and k != "PORT"}
         command = [binary, "serve", "--listen", "127.0.0.1:0", *arguments]
+        self.data = None
+        if "MAYFLY_DATA_DIR" not in (environment or {}):
+            self.data = clean["MAYFLY_DATA_DIR"] = tempfile.mkdtemp(prefix="mayfly-test-")
         self.process = subprocess.Popen(command, env={**clean, **(environment or {})}, stdout=self.log, stderr=self.log)
 
     def __enter__(self):
@@ -69,6 +72,8 @@ class Node:
                 self.process.kill()
                 self.process.wait()
         self.log.close()
+        if self.data:
+            shutil.rmtree(self.data, ignore_errors=True)
         return self.process.returncode
 
     def log_tail(self, lines=20):

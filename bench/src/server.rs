@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,8 @@ pub struct Server {
     pub process: Process,
     /// Where it serves.
     pub address: SocketAddr,
+    /// Its data folder, which goes with it.
+    folder: Option<PathBuf>,
 }
 
 impl Server {
@@ -28,8 +30,11 @@ impl Server {
         let mut command = Command::new("taskset");
         command.args(["-c", &cpu.to_string()]).arg(program);
         command.args(["serve", "--shards", "1", "--pin", "on", "--log", "warn", "--listen", &address.to_string()]);
-        command.envs(environment.iter().copied());
-        Self::launch(command, address, Duration::from_secs(5))
+        let folder = std::env::temp_dir().join(format!("mayfly-bench-{}-{}", std::process::id(), address.port()));
+        command.env("MAYFLY_DATA_DIR", &folder).envs(environment.iter().copied());
+        let mut server = Self::launch(command, address, Duration::from_secs(5))?;
+        server.folder = Some(folder);
+        Ok(server)
     }
 
     /// Runs `command`, which serves at `address`, and waits until it takes connections.
@@ -38,7 +43,7 @@ impl Server {
     /// It does not start, or takes none within `patience`.
     pub fn launch(mut command: Command, address: SocketAddr, patience: Duration) -> io::Result<Self> {
         let child = command.spawn()?;
-        let mut server = Self { process: Process::of(child.id()), child, address };
+        let mut server = Self { process: Process::of(child.id()), child, address, folder: None };
         let end = Instant::now() + patience;
         while TcpStream::connect(address).is_err() {
             if Instant::now() > end || server.child.try_wait()?.is_some() {
@@ -63,5 +68,8 @@ impl Drop for Server {
         // It may have ended already; then there is nothing to end.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if let Some(folder) = &self.folder {
+            let _ = std::fs::remove_dir_all(folder);
+        }
     }
 }

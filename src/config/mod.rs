@@ -11,6 +11,7 @@ mod value;
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use mayfly_shards::{Options, Policy, Span, WindowBuffer};
@@ -52,6 +53,8 @@ pub struct Rate {
 pub struct Config {
     /// Where clients connect; port 0 lets the system choose one.
     pub listen: SocketAddr,
+    /// Where the log of declarations lies.
+    pub data_dir: PathBuf,
     /// Shards and their CPUs.
     pub cores: Cores,
     /// How long a core polls before it sleeps; zero when polling cannot pay (shards not pinned one a CPU).
@@ -130,6 +133,7 @@ impl Config {
         let spin = if cores.may_spin() { settings.spin } else { Duration::ZERO };
         Ok(Self {
             listen: settings.listen_address(),
+            data_dir: settings.data_dir.clone(),
             cores,
             spin,
             http: HttpConfig {

@@ -7,6 +7,7 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{CoreSettings, PostgresTarget, Rate, postgres, value};
@@ -22,6 +23,8 @@ pub struct Settings {
     pub bind_address: IpAddr,
     /// `PORT`; used when `listen` is not given.
     pub port: u16,
+    /// `--data-dir`.
+    pub data_dir: PathBuf,
     /// `--shards`, `--cpus`, `--pin`.
     pub cores: CoreSettings,
     /// `--spin-us`.
@@ -68,6 +71,7 @@ impl Default for Settings {
             listen: None,
             bind_address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             port: 6632,
+            data_dir: PathBuf::from("./mayfly-data"),
             cores: CoreSettings::default(),
             spin: Duration::from_micros(50),
             body_bytes_max: 64 << 20,
@@ -242,6 +246,15 @@ pub const SETTINGS: &[Setting] = &[
         help: "Address and port to serve HTTP on; port 0 takes a free one. Without it, QUEEN_BIND_ADDR and PORT are read",
         expected: "an IP address and a port such as 127.0.0.1:6632 or [::]:6632",
         set: |settings, text| put(&mut settings.listen, value::socket_address(text).map(Some)),
+    },
+    Setting {
+        flag: "data-dir",
+        published: None,
+        value_name: "DIR",
+        default: "./mayfly-data",
+        help: "Folder for what was declared, made if absent; one node's alone",
+        expected: "a path",
+        set: |settings, text| put(&mut settings.data_dir, (!text.is_empty()).then(|| PathBuf::from(text))),
     },
     Setting {
         flag: "shards",

@@ -1,10 +1,19 @@
 //! What outlives a start: declarations, grants and the kill switch, agreed on in a log and applied to every shard.
 
 pub mod change;
+pub mod codec;
 pub mod consensus;
+pub mod fault;
+pub mod folder;
+pub mod gauges;
+pub mod snapshot;
 pub mod state;
+pub mod storage;
 pub mod store;
 
 pub use change::{Change, Declaration, Grant};
 pub use consensus::{Consensus, Unavailable};
+pub use fault::LogFault;
+pub use folder::DataFolder;
+pub use gauges::ControlGauges;
 pub use state::State;

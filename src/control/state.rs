@@ -47,8 +47,20 @@ impl State {
     }
 
     /// What is declared, in order of tenant and name.
-    pub fn declarations(&self) -> impl Iterator<Item = (&QueueName, &Declaration)> {
+    pub fn declarations(&self) -> impl ExactSizeIterator<Item = (&QueueName, &Declaration)> {
         self.declarations.held.iter()
+    }
+
+    /// Changes that [`Self::changes`] has, but for one or two.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.declarations.len() + self.grants.len()
+    }
+
+    /// Whether nothing is declared, deleted or granted.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// What a queue is declared as.
@@ -182,6 +194,10 @@ impl<K: Ord, V: Versioned> Register<K, V> {
             self.gone.insert(key, version);
         }
         true
+    }
+
+    fn len(&self) -> usize {
+        self.held.len() + self.gone.len()
     }
 
     fn settle(&mut self, version: u64) {

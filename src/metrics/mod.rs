@@ -2,6 +2,7 @@
 //!
 //! Every core writes its own line of numbers; whoever is asked adds them up. No number is labelled with a queue.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use mayfly_shards::{DropCause, ShardGauges};
@@ -9,6 +10,8 @@ use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
+
+use crate::control::ControlGauges;
 
 const CAUSES: usize = DropCause::ALL.len();
 
@@ -31,13 +34,20 @@ struct CoreLine {
 #[derive(Debug)]
 pub struct Gauges {
     cores: Vec<CoreLine>,
+    control: Arc<ControlGauges>,
 }
 
 impl Gauges {
     /// Of a node of `core_count` cores.
     #[must_use]
     pub fn new(core_count: usize) -> Self {
-        Self { cores: (0..core_count).map(|_| CoreLine::default()).collect() }
+        Self { cores: (0..core_count).map(|_| CoreLine::default()).collect(), control: Arc::default() }
+    }
+
+    /// The control core's numbers, which it writes itself.
+    #[must_use]
+    pub fn control(&self) -> Arc<ControlGauges> {
+        Arc::clone(&self.control)
     }
 
     /// Writes one core's numbers; `hops`: requests it sent to other cores.
@@ -101,6 +111,11 @@ pub fn render(gauges: &Gauges, node_bytes: u64) -> String {
     registry.register("mayfly_redeliveries", "Messages given back for redelivery", ConstCounter::new(gauges.sum(|line| &line.redelivered)));
     registry.register("mayfly_stale_acks", "Acks of an earlier delivery", ConstCounter::new(gauges.sum(|line| &line.stale)));
     registry.register("mayfly_hops", "Requests handed to another core", ConstCounter::new(gauges.sum(|line| &line.hops)));
+    let ControlGauges { committed, declarations, unavailable, fsync_seconds } = &*gauges.control;
+    registry.register("mayfly_control_committed", "Entries of the control log that hold", ConstCounter::new(committed.load(Relaxed)));
+    registry.register("mayfly_control_declarations", "Declared queues", ConstGauge::new(declarations.load(Relaxed)));
+    registry.register("mayfly_control_unavailable", "1 while the log cannot be written", ConstGauge::new(unavailable.load(Relaxed)));
+    registry.register("mayfly_control_fsync_seconds", "Writes of the control log, the disk's word included", fsync_seconds.clone());
     let mut out = String::new();
     // Writing into a String cannot fail.
     let _ = text::encode(&mut out, &registry);

@@ -17,7 +17,7 @@ use super::frame::{Frame, Proposal};
 use super::session::{control_ticket, core_of};
 use crate::api::Failure;
 use crate::api::declaration::{DeclaredOptions, OptionDefaults};
-use crate::control::consensus::{Committed, ProposalId};
+use crate::control::consensus::{Committed, ProposalId, RETRY_EVERY};
 use crate::control::{Change, Consensus, State};
 
 /// Pieces of mail read before they are written: they share one fsync.
@@ -57,7 +57,8 @@ impl ControlCore {
             self.turn();
             let (mesh, attachment) = (&self.mesh, &self.attachment);
             let has_heard = || attachment.as_ref().is_some_and(Attachment::has_events);
-            waker.sleep(None, || mesh.has_mail() || has_heard() || is_over.load(Relaxed));
+            let longest = (!self.consensus.is_available()).then_some(RETRY_EVERY);
+            waker.sleep(longest, || mesh.has_mail() || has_heard() || is_over.load(Relaxed));
         }
     }
 
@@ -126,7 +127,7 @@ impl ControlCore {
 
     /// Gives a change to the log.
     fn propose(&mut self, proposal: Proposal) {
-        match self.consensus.propose(proposal.change.clone()) {
+        match self.consensus.propose(&proposal.change) {
             Ok(id) => {
                 if let Some(queue) = proposal.change.queue() {
                     *self.unsettled.entry(queue.clone()).or_default() += 1;
@@ -152,6 +153,7 @@ impl ControlCore {
                         (false, None) => {}
                     }
                 }
+                self.consensus.settle_or_give_up(&self.state);
             }
             Err(_) => {
                 self.refuse_waiting();

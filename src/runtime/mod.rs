@@ -44,7 +44,7 @@ use crate::api::declaration::OptionDefaults;
 use crate::api::id::Incarnation;
 use crate::banner;
 use crate::config::{Config, Cores};
-use crate::control::{Consensus, State};
+use crate::control::{Consensus, DataFolder, State};
 use crate::metrics::Gauges;
 use crate::start_error::StartError;
 
@@ -56,6 +56,9 @@ const EXECUTOR_RING_DEPTH: usize = 128;
 /// The executor's preemption timer, out of the way: one task runs here, and a completion of that timer at the wrong moment makes
 /// glommio-ng 0.12 park although a task was woken.
 const PREEMPT_SPAN: Duration = Duration::from_secs(3_600);
+
+/// The id of a node that has no peers.
+const NODE_ID_ALONE: u64 = 1;
 
 /// What every core of a node shares.
 #[derive(Clone)]
@@ -69,6 +72,8 @@ struct Node {
     is_stopping: Arc<AtomicBool>,
     draining_count: Arc<AtomicUsize>,
     gate: Gate,
+    /// As of the start.
+    state: Arc<State>,
 }
 
 /// Runs a node until it was told to stop and has drained.
@@ -77,10 +82,14 @@ struct Node {
 /// What kept it from starting, or which core failed.
 pub fn serve(config: Config) -> Result<(), StartError> {
     let core_count = config.cores.shard_count;
-    let node = Node::new(config);
+    let gauges = Arc::new(Gauges::new(core_count));
+    let folder = DataFolder::open(&config.data_dir, NODE_ID_ALONE).map_err(StartError::Log)?;
+    let (consensus, state) = Consensus::open(folder, NODE_ID_ALONE, random(), gauges.control()).map_err(StartError::Log)?;
+    let state = Arc::new(state);
+    let node = Node::new(config, gauges, Arc::clone(&state));
     // The control core's end is the last.
     let mut ends = Mesh::of_cores(core_count + 1, LANE_CAPACITY).map_err(|error| core_error(0, &error))?;
-    let control = ends.pop().map(|mesh| start_control(&node, mesh)).transpose()?;
+    let control_end = ends.pop();
     let wakers: Vec<Arc<Waker>> = ends.iter().map(Mesh::waker).collect();
     let (report, reports) = mpsc::channel();
     let mut threads = Vec::new();
@@ -91,8 +100,9 @@ pub fn serve(config: Config) -> Result<(), StartError> {
         threads.push(start_core(node.clone(), index, mesh, take, report.clone()));
     }
     drop(report);
-    // Cores are warm before the port is open: the first sleep of an executor takes milliseconds.
+    // Cores are warm, and what was declared is, before the port is open: the first sleep of an executor takes milliseconds.
     expect_all(&reports, core_count)?;
+    let control = control_end.map(|mesh| start_control(&node, mesh, consensus, State::clone(&state))).transpose()?;
     let (control, boot) = control.unzip();
     if let Some(boot) = boot.flatten() {
         boot.wait().map_err(|cause| StartError::Store { cause })?;
@@ -118,11 +128,12 @@ pub fn serve(config: Config) -> Result<(), StartError> {
 }
 
 impl Node {
-    fn new(config: Config) -> Self {
+    fn new(config: Config, gauges: Arc<Gauges>, state: Arc<State>) -> Self {
         let rate = config.rate.map_or(Rate::unlimited(), |rate| Rate::new(rate.messages_per_second, rate.burst_messages));
         Self {
             budget: Arc::new(NodeBudget::new(config.node_bytes_max, TenantBudget::with_rate(rate))),
-            gauges: Arc::new(Gauges::new(config.cores.shard_count)),
+            gauges,
+            state,
             clock: Clock::start(),
             incarnation: Incarnation::new(random()),
             hash_seed: random(),
@@ -164,6 +175,16 @@ impl Node {
             Arc::clone(&self.is_stopping),
             Arc::clone(&self.draining_count),
         )
+    }
+
+    fn option_defaults(&self) -> OptionDefaults {
+        let defaults = &self.config.queue_defaults;
+        OptionDefaults {
+            queue_max_bytes: defaults.max_bytes,
+            queue_max_length: defaults.max_length,
+            lease_seconds: defaults.lease_seconds,
+            retry_limit: defaults.retry_limit,
+        }
     }
 
     fn driver_config(&self, waker: Arc<Waker>) -> DriverConfig {
@@ -237,22 +258,25 @@ impl ControlThread {
     }
 }
 
-fn start_control(node: &Node, mesh: Mesh<Frame>) -> Result<(ControlThread, Option<Boot>), StartError> {
-    let defaults = &node.config.queue_defaults;
-    let defaults = OptionDefaults {
-        queue_max_bytes: defaults.max_bytes,
-        queue_max_length: defaults.max_length,
-        lease_seconds: defaults.lease_seconds,
-        retry_limit: defaults.retry_limit,
-    };
+fn start_control(
+    node: &Node,
+    mesh: Mesh<Frame>,
+    consensus: Consensus,
+    state: State,
+) -> Result<(ControlThread, Option<Boot>), StartError> {
     let waker = mesh.waker();
     let is_over = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&is_over);
     let attachment = node.config.postgres.clone().map(|target| Attachment::start(target, Arc::clone(&waker))).transpose();
     let (attachment, boot) = attachment.map_err(|error| StartError::Store { cause: error.to_string() })?.unzip();
     let shard_count = node.config.cores.shard_count as u16;
-    let control = ControlCore::new(mesh, shard_count, defaults, Consensus::default(), State::default(), attachment);
-    let thread = thread::spawn(move || control.run(&told));
+    let control = ControlCore::new(mesh, shard_count, node.option_defaults(), consensus, state, attachment);
+    let thread = thread::spawn(move || {
+        if std::panic::catch_unwind(AssertUnwindSafe(|| control.run(&told))).is_err() {
+            log::error!("the control core failed; the node stops, since nothing could be declared any more");
+            std::process::exit(1)
+        }
+    });
     Ok((ControlThread { thread, is_over, waker }, boot))
 }
 
@@ -298,10 +322,13 @@ async fn run_core(
     report: &mpsc::Sender<Report>,
 ) -> Result<(), String> {
     glommio::timer::sleep(Duration::from_millis(1)).await;
+    let waker = mesh.waker();
+    let mut core = node.core(index, mesh);
+    core.declare_all(&node.state, &node.option_defaults());
     let _ = report.send(Ok(()));
     // Nothing else runs on this executor yet, so waiting for the listener may block it.
     let Ok(listener) = listener.recv() else { return Ok(()) };
-    let driver = Driver::new(vec![listener], node.driver_config(mesh.waker())).map_err(|error| error.to_string());
+    let driver = Driver::new(vec![listener], node.driver_config(waker)).map_err(|error| error.to_string());
     let driver = match driver {
         Ok(driver) => driver,
         Err(cause) => {
@@ -309,7 +336,6 @@ async fn run_core(
             return Err(cause);
         }
     };
-    let core = node.core(index, mesh);
     let _ = report.send(Ok(()));
     core.run(driver).await;
     Ok(())

@@ -1,14 +1,28 @@
 //! A core's part in changes that are agreed on: it proposes them for its clients, and reserves the room for queues whose home it is.
 
 use mayfly_net::ring::Connections;
-use mayfly_shards::{Answer, Outbox as _, Reservation, ShardIndex, home_shard};
+use mayfly_shards::{Answer, Command, Delivery, Letter, Outbox, Receipt, Reservation, ShardIndex, Ticket, home_shard};
+use smallvec::SmallVec;
 
 use super::core::Core;
 use super::frame::{Frame, Proposal};
 use super::intake::Asking;
 use super::session::Asked;
 use crate::api::Failure;
-use crate::control::Change;
+use crate::api::declaration::{DeclaredOptions, OptionDefaults};
+use crate::control::{Change, State};
+
+/// Takes what a shard says while nobody asks anything of it: that it did as it was told.
+struct Unheard;
+
+impl Outbox for Unheard {
+    fn answer(&mut self, _: Ticket, _: Answer) {}
+    fn reply(&mut self, _: Ticket, _: &[u8]) {}
+    fn begin_delivery(&mut self, _: Ticket, _: &str) {}
+    fn message(&mut self, _: Delivery<'_>) {}
+    fn end_delivery(&mut self, _: SmallVec<[Receipt; 1]>) {}
+    fn send(&mut self, _: ShardIndex, _: Letter) {}
+}
 
 impl Core {
     /// Proposes a change, which the connection's request then waits for: its answer, as `asked` says, comes when it holds and every shard
@@ -42,6 +56,18 @@ impl Core {
         }
         let control = self.control();
         self.desk.mesh.send(usize::from(control.0), Frame::Propose(proposal));
+    }
+
+    /// Declares what the log declares: before this core serves anybody.
+    pub(super) fn declare_all(&mut self, state: &State, defaults: &OptionDefaults) {
+        for (queue, declaration) in state.declarations() {
+            if home_shard(queue.tenant, &queue.name, self.shard_count) == self.desk.core {
+                // As in `ControlCore::tell`.
+                let options = DeclaredOptions::read(&declaration.options_text).unwrap_or_default().in_force(defaults);
+                let command = Command::Configure { tenant: queue.tenant, queue: &queue.name, options };
+                self.shard.step(self.now, Ticket(0), command, &mut Unheard);
+            }
+        }
     }
 
     /// The control core's place in the mesh: behind the shards'.

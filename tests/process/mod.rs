@@ -4,12 +4,15 @@
 
 pub mod client;
 
+use std::ffi::OsStr;
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How long a node may take to serve; generous, for busy test machines.
 const START_MAX: Duration = Duration::from_secs(10);
@@ -40,7 +43,21 @@ pub fn raise_open_files() -> usize {
     hard.parse().unwrap_or(usize::MAX)
 }
 
-/// Takes every setting of the caller's environment away from a command.
+/// A folder that no other node of any test has, in the system's temporary one; it is not made.
+pub fn unused_folder() -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("mayfly-test-{}-{since:x}-{number}", std::process::id()))
+}
+
+/// Where a command's node keeps its data.
+fn data_dir(command: &Command) -> Option<PathBuf> {
+    let is_it = |(name, _): &(&OsStr, _)| *name == "MAYFLY_DATA_DIR";
+    command.get_envs().find(is_it)?.1.map(PathBuf::from)
+}
+
+/// Takes every setting of the caller's environment away from a command, and gives it a data folder of its own.
 pub fn clean(mut command: Command) -> Command {
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
@@ -48,6 +65,7 @@ pub fn clean(mut command: Command) -> Command {
             command.env_remove(name);
         }
     }
+    command.env("MAYFLY_DATA_DIR", unused_folder());
     command
 }
 
@@ -72,6 +90,10 @@ pub fn run(mut command: Command) -> Ended {
         sleep(POLL_EVERY);
     }
     let took = started.elapsed();
+    if let Some(folder) = data_dir(&command) {
+        // Most were not made.
+        let _ = std::fs::remove_dir_all(folder);
+    }
     let output = child.wait_with_output().expect("its output");
     Ended { code: output.status.code(), stderr: String::from_utf8_lossy(&output.stderr).into_owned(), took }
 }
@@ -82,6 +104,8 @@ pub struct Node {
     pub address: SocketAddr,
     child: Child,
     log: Arc<Mutex<String>>,
+    /// Its data folder, which goes with it.
+    folder: Option<PathBuf>,
 }
 
 impl Node {
@@ -89,11 +113,12 @@ impl Node {
     pub fn start(mut command: Command) -> Self {
         let mut child = command.args(["--listen", "127.0.0.1:0"]).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("spawns");
         let log = collect(child.stderr.take().expect("is piped"));
+        let folder = data_dir(&command);
         let deadline = Instant::now() + START_MAX;
         loop {
             let address = served_address(&log.lock().expect("unpoisoned"));
             if let Some(address) = address {
-                return Self { address, child, log };
+                return Self { address, child, log, folder };
             }
             let ended = child.try_wait().expect("its status");
             if ended.is_some() || Instant::now() > deadline {
@@ -103,6 +128,17 @@ impl Node {
             }
             sleep(POLL_EVERY);
         }
+    }
+
+    /// Leaves its data folder for another node.
+    pub fn keep_folder(&mut self) -> PathBuf {
+        self.folder.take().expect("a data folder")
+    }
+
+    /// Ends it at once, as a power cut of its process would.
+    pub fn kill(mut self) {
+        self.child.kill().expect("killed");
+        self.child.wait().expect("ended");
     }
 
     /// Whether `GET /health` answers 200.
@@ -160,6 +196,9 @@ impl Drop for Node {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if let Some(folder) = &self.folder {
+            let _ = std::fs::remove_dir_all(folder);
+        }
     }
 }
 
