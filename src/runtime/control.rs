@@ -90,7 +90,7 @@ impl ControlCore {
                 Heard::Failed(proposal) => self.refuse(&proposal),
                 Heard::Rows(changes) => {
                     // All or none: what cannot be proposed now is found by the next reading.
-                    let ids: Result<Vec<_>, _> = changes.into_iter().map(|change| self.consensus.propose(change)).collect();
+                    let ids: Result<Vec<_>, _> = changes.iter().map(|change| self.consensus.propose(change)).collect();
                     if let Some(attachment) = &mut self.attachment {
                         attachment.proposed(ids.ok());
                     }
