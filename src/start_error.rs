@@ -24,6 +24,11 @@ pub enum StartError {
     Tls(tls::Refused),
     /// The data folder, or the log in it.
     Log(LogFault),
+    /// The declaration store cannot be this node's.
+    Store {
+        /// Why, with what to do.
+        cause: String,
+    },
     /// A core could not be set up: its executor, its ring or its memory.
     Core {
         /// The shard of that core.
@@ -54,6 +59,7 @@ impl fmt::Display for StartError {
             Self::Identity(unusable) => unusable.fmt(f),
             Self::Tls(refused) => write!(f, "TLS (--tls-cert, --tls-key): {refused}"),
             Self::Log(fault) => fault.fmt(f),
+            Self::Store { cause } => f.write_str(cause),
             Self::Core { shard_index, cause } => {
                 write!(
                     f,

@@ -10,6 +10,7 @@ use mayfly_shards::{BATCH_MAX, Options, Policy, WindowBuffer};
 use super::fault::Fault;
 use super::json::{Scanner, Text};
 use super::request::{object, required_queue, set_once, skip, wrong_type};
+use super::{inbox, name};
 
 /// A configure call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +78,28 @@ impl DeclaredOptions {
         Ok(declared)
     }
 
+    /// What is given, spelled in the one way that this node spells it: a JSON object that reads as these options again.
+    #[must_use]
+    pub fn plain_text(&self) -> String {
+        let number = |key: &str, number: Option<u64>| number.map(|number| format!("\"{key}\":{number}"));
+        let policy = self.policy.map(|policy| match policy {
+            Policy::Reject => r#""policy":"reject""#.to_owned(),
+            Policy::DropOldest => r#""policy":"dropOldest""#.to_owned(),
+        });
+        let window: Vec<_> = [number("ms", self.window_ms), number("count", self.window_count)].into_iter().flatten().collect();
+        let window = (!window.is_empty()).then(|| format!("\"windowBuffer\":{{{}}}", window.join(",")));
+        let given = [
+            number("maxBytes", self.max_bytes),
+            number("maxLength", self.max_length),
+            policy,
+            number("ttlSeconds", self.ttl_seconds),
+            number("leaseSeconds", self.lease_seconds),
+            number("retryLimit", self.retry_limit),
+            window,
+        ];
+        format!("{{{}}}", given.into_iter().flatten().collect::<Vec<_>>().join(","))
+    }
+
     /// The options in force: defaults filled in, values clamped.
     #[must_use]
     pub fn in_force(&self, defaults: &OptionDefaults) -> Options {
@@ -106,6 +129,15 @@ impl DeclaredOptions {
 
 fn at_most(number: u64, ceiling: u32) -> u32 {
     u32::try_from(number).map_or(ceiling, |number| number.min(ceiling))
+}
+
+/// Whether a queue of this name can be declared.
+///
+/// # Errors
+/// Which rule the name breaks.
+pub fn check_queue(name: &str) -> Result<(), Fault> {
+    name::check(name, "queue")?;
+    if inbox::is_inbox(name) { Err(Fault::NameReserved("queue")) } else { Ok(()) }
 }
 
 /// Reads a configure call.

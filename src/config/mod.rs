@@ -5,6 +5,7 @@
 //! the start with one line that names it.
 
 pub mod cores;
+pub mod postgres;
 pub mod settings;
 mod value;
 
@@ -19,6 +20,7 @@ use mayfly_shards::{Options, Policy, Span, WindowBuffer};
 use crate::identity;
 use crate::logging::{Format, Level};
 pub use cores::{CoreSettings, Cores, CoresRefused};
+pub use postgres::PostgresTarget;
 pub use settings::{Settings, Unreadable};
 
 /// Descriptors kept back for the process itself: log, rings, eventfds, listeners and a margin for each shard.
@@ -77,6 +79,8 @@ pub struct Config {
     pub rate: Option<Rate>,
     /// What a request's tenant is taken from.
     pub identity: identity::Source,
+    /// Where declarations and grants are rows; `None`: in the node's own log alone.
+    pub postgres: Option<PostgresTarget>,
     /// The least level that is logged.
     pub log_level: Level,
     /// The shape of a log line.
@@ -168,6 +172,7 @@ impl Config {
             group_idle: span_unless_zero(settings.group_idle),
             rate: settings.rate(),
             identity: source(settings)?,
+            postgres: settings.postgres.clone(),
             log_level: settings.log_level,
             log_format: settings.log_format,
         })

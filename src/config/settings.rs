@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{CoreSettings, Rate, value};
+use super::{CoreSettings, PostgresTarget, Rate, postgres, value};
 use crate::identity::TokenSettings;
 use crate::logging::{Format, Level};
 pub use jwt::JWT_SETTINGS;
@@ -69,6 +69,8 @@ pub struct Settings {
     pub tls_cert: Option<PathBuf>,
     /// `--tls-key`.
     pub tls_key: Option<PathBuf>,
+    /// `--postgres`, or `PG_HOST` and what belongs to it.
+    pub postgres: Option<PostgresTarget>,
     /// `--log`.
     pub log_level: Level,
     /// `--log-format`.
@@ -102,6 +104,7 @@ impl Default for Settings {
             jwt: TokenSettings::default(),
             tls_cert: None,
             tls_key: None,
+            postgres: None,
             log_level: Level::Info,
             log_format: Format::Text,
         }
@@ -132,11 +135,14 @@ impl Settings {
         for setting in self::settings() {
             if let Some((name, text)) = setting.text(&typed, &environment) {
                 let readable = text.to_str().and_then(|text| (setting.set)(&mut settings, text));
-                readable.ok_or_else(|| Unreadable { name, text: setting.shown(&text), expected: setting.expected })?;
+                readable.ok_or_else(|| setting.unreadable(name, &text))?;
             }
         }
         if settings.listen.is_none() {
             settings.read_published_listen(&environment)?;
+        }
+        if settings.postgres.is_none() {
+            settings.read_published_postgres(&environment)?;
         }
         Ok(settings)
     }
@@ -150,6 +156,24 @@ impl Settings {
             let expected = "an IP address such as 127.0.0.1 or ::";
             self.bind_address = text.to_str().and_then(value::ip_address).ok_or_else(|| unreadable("QUEEN_BIND_ADDR", &text, expected))?;
         }
+        Ok(())
+    }
+
+    /// `PG_HOST`, and with it `PG_PORT`, `PG_USER`, `PG_PASSWORD` and `PG_DATABASE`: the published broker's parts of `--postgres`.
+    fn read_published_postgres(&mut self, environment: impl Fn(&str) -> Option<OsString>) -> Result<(), Unreadable> {
+        let part = |name: &str, expected| {
+            let text = environment(name).filter(|text| !text.is_empty());
+            text.map(|text| text.into_string().map_err(|text| unreadable(name, &text, expected))).transpose()
+        };
+        let Some(host) = part("PG_HOST", "a host's name or address")? else { return Ok(()) };
+        let port = part("PG_PORT", "a TCP port, 1 to 65535")?.unwrap_or_else(|| "5432".to_owned());
+        let number = value::port(&port).filter(|number| *number > 0);
+        let number = number.ok_or_else(|| unreadable("PG_PORT", &port.into(), "a TCP port, 1 to 65535"))?;
+        let user = part("PG_USER", "a user's name")?.unwrap_or_else(|| "postgres".to_owned());
+        let database = part("PG_DATABASE", "a database's name")?.unwrap_or_else(|| "postgres".to_owned());
+        let password = environment("PG_PASSWORD").filter(|text| !text.is_empty()).map(OsString::into_string).transpose();
+        let password = password.map_err(|_| unreadable("PG_PASSWORD", &HIDDEN.into(), "a password in UTF-8"))?;
+        self.postgres = Some(PostgresTarget::of_parts(&host, number, &user, password.as_deref(), &database));
         Ok(())
     }
 }
@@ -203,9 +227,9 @@ impl Setting {
         format!("MAYFLY_{}", self.flag.to_ascii_uppercase().replace('-', "_"))
     }
 
-    /// What was typed, as an error may show it.
-    fn shown(&self, text: &OsString) -> String {
-        if SECRET_FLAGS.contains(&self.flag) { "(a secret)".to_owned() } else { text.to_string_lossy().into_owned() }
+    fn unreadable(&self, name: String, text: &OsString) -> Unreadable {
+        let text = if SECRETS.contains(&self.flag) { HIDDEN.into() } else { text.to_string_lossy().into_owned() };
+        Unreadable { name, text, expected: self.expected }
     }
 
     /// Where the setting was typed and what, if anywhere.
@@ -223,11 +247,12 @@ fn put<T>(field: &mut T, read: Option<T>) -> Option<()> {
     read.map(|value| *field = value)
 }
 
+/// What stands for a text that may hold a secret.
+const HIDDEN: &str = "(not shown: it may hold a secret)";
+/// Flags of such texts.
+const SECRETS: &[&str] = &["postgres", "jwt-secret"];
 const SECONDS: &str = "seconds, a fraction allowed (300, 1.5), 0 for never";
 const BYTES: &str = "bytes from 1 on, as a number or with a unit (1000000, 64MiB)";
-
-/// Settings whose text no error shows.
-const SECRET_FLAGS: &[&str] = &["jwt-secret"];
 
 /// Every setting with a flag, in the order of the help.
 pub fn settings() -> impl Iterator<Item = &'static Setting> + Clone {
@@ -444,6 +469,15 @@ const SETTINGS: &[Setting] = &[
         help: "The key of --tls-cert, a PEM file that is not encrypted",
         expected: "the path of a PEM file",
         set: |settings, text| put(&mut settings.tls_key, value::path(text).map(Some)),
+    },
+    Setting {
+        flag: "postgres",
+        published: None,
+        value_name: "URL",
+        default: "none: the node's own log",
+        help: "PostgreSQL server that keeps declarations and grants as rows. Without it, PG_HOST, PG_PORT, PG_USER, PG_PASSWORD and PG_DATABASE are read",
+        expected: postgres::EXPECTED,
+        set: |settings, text| put(&mut settings.postgres, PostgresTarget::read(text).map(Some)),
     },
     Setting {
         flag: "log",

@@ -67,6 +67,27 @@ fn listen_beats_the_published_halves_and_they_are_then_not_even_read() {
 }
 
 #[test]
+fn the_published_parts_make_a_postgres_and_a_url_beats_them() {
+    let parts = [("PG_HOST", "db"), ("PG_PORT", "5433"), ("PG_USER", "u"), ("PG_PASSWORD", "secret"), ("PG_DATABASE", "q")];
+    let target = |typed, environment| {
+        let settings = read(typed, environment).expect("readable");
+        settings.postgres.map(|target| (target.to_string(), target.config().get_password().map(<[u8]>::to_vec)))
+    };
+    assert_eq!(target(&[], &parts), Some(("db:5433/q".to_owned(), Some(b"secret".to_vec()))));
+    assert_eq!(target(&[], &parts[..1]), Some(("db:5432/postgres".to_owned(), None)));
+    assert_eq!(target(&[], &parts[1..]), None);
+    assert_eq!(target(&[("postgres", "postgres://h/p")], &parts), Some(("h:5432/p".to_owned(), None)));
+    assert_eq!(line(&[], &[("PG_HOST", "db"), ("PG_PORT", "0")]), "PG_PORT: cannot read \"0\"; expected a TCP port, 1 to 65535");
+}
+
+#[test]
+fn a_password_is_in_no_line() {
+    assert!(!line(&[("postgres", "postgres://u:secret@h:port/q")], &[]).contains("secret"));
+    let settings = read(&[("postgres", "postgres://u:secret@h/q")], &[]).expect("readable");
+    assert!(!format!("{settings:?}").contains("secret"));
+}
+
+#[test]
 fn a_burst_without_a_rate_means_nothing_and_defaults_to_twice_the_rate() {
     assert_eq!(read(&[("burst", "5")], &[]).map(|settings| settings.rate()), Ok(None));
     let doubled = Some(Rate { messages_per_second: 10, burst_messages: 20 });
@@ -78,7 +99,7 @@ fn what_cannot_be_read_is_one_line_naming_setting_text_and_expectation() {
     for setting in settings() {
         let environment_name = setting.environment_name();
         let text = "no\nsuch thing";
-        let shown = if setting.flag == "jwt-secret" { "\"(a secret)\"" } else { "\"no\\nsuch thing\"" };
+        let shown = if SECRETS.contains(&setting.flag) { format!("{:?}", HIDDEN) } else { "\"no\\nsuch thing\"".to_owned() };
         let by_flag = line(&[(setting.flag, text)], &[]);
         let by_environment = line(&[], &[(&environment_name, text)]);
         assert_eq!(by_flag, format!("--{}: cannot read {shown}; expected {}", setting.flag, setting.expected));

@@ -34,13 +34,20 @@ pub enum Change {
         tenant: Tenant,
         /// How much.
         grant: Option<Grant>,
+        /// The row's number in PostgreSQL, see [`Declaration::version`].
+        version: Option<u64>,
+    },
+    /// Which cluster this is, once and for all: PostgreSQL's rows belong to one.
+    Cluster {
+        /// Random.
+        id: u128,
     },
     /// The kill switch.
     Switch {
         /// Whether the family serves.
         is_enabled: bool,
     },
-    /// Every deletion up to this version has been seen by whoever could bring the declaration back: their memory may go.
+    /// Every deletion, of a queue or a grant, up to this version has been seen by whoever could bring the declaration back: their memory may go.
     Settle {
         /// The highest such version.
         version: u64,
@@ -53,7 +60,7 @@ impl Change {
     pub const fn queue(&self) -> Option<&QueueName> {
         match self {
             Self::Declare { queue, .. } | Self::Undeclare { queue, .. } | Self::Delete { queue, .. } => Some(queue),
-            Self::Grant { .. } | Self::Switch { .. } | Self::Settle { .. } => None,
+            Self::Grant { .. } | Self::Cluster { .. } | Self::Switch { .. } | Self::Settle { .. } => None,
         }
     }
 }

@@ -18,7 +18,8 @@ enum Spelled<'a> {
     Declare { tenant: String, queue: Cow<'a, str>, options: Cow<'a, str>, updated_at_ms: u64, version: Option<u64> },
     Undeclare { tenant: String, queue: Cow<'a, str>, version: Option<u64> },
     Delete { tenant: String, queue: Cow<'a, str>, version: Option<u64> },
-    Grant { tenant: String, grant: Option<SpelledGrant> },
+    Grant { tenant: String, grant: Option<SpelledGrant>, version: Option<u64> },
+    Cluster { id: String },
     Switch { is_enabled: bool },
     Settle { version: u64 },
 }
@@ -93,7 +94,10 @@ fn spell(change: &Change) -> Spelled<'_> {
         Change::Delete { queue, version } => {
             Spelled::Delete { tenant: tenant_of(queue), queue: Cow::Borrowed(&queue.name), version: *version }
         }
-        Change::Grant { tenant, grant } => Spelled::Grant { tenant: spell_tenant(*tenant), grant: grant.map(spell_grant) },
+        Change::Grant { tenant, grant, version } => {
+            Spelled::Grant { tenant: spell_tenant(*tenant), grant: grant.map(spell_grant), version: *version }
+        }
+        Change::Cluster { id } => Spelled::Cluster { id: format!("{id:032x}") },
         Change::Switch { is_enabled } => Spelled::Switch { is_enabled: *is_enabled },
         Change::Settle { version } => Spelled::Settle { version: *version },
     }
@@ -116,7 +120,8 @@ fn read(spelled: Spelled<'_>) -> Result<Change, Unreadable> {
         },
         Spelled::Undeclare { tenant, queue, version } => Change::Undeclare { queue: read_queue(&tenant, &queue)?, version },
         Spelled::Delete { tenant, queue, version } => Change::Delete { queue: read_queue(&tenant, &queue)?, version },
-        Spelled::Grant { tenant, grant } => Change::Grant { tenant: read_tenant(&tenant)?, grant: grant.map(read_grant) },
+        Spelled::Grant { tenant, grant, version } => Change::Grant { tenant: read_tenant(&tenant)?, grant: grant.map(read_grant), version },
+        Spelled::Cluster { id } => Change::Cluster { id: u128::from_str_radix(&id, 16).map_err(|_| Unreadable::Name)? },
         Spelled::Switch { is_enabled } => Change::Switch { is_enabled },
         Spelled::Settle { version } => Change::Settle { version },
     })
@@ -150,8 +155,9 @@ mod tests {
             Change::Declare { queue: queue.clone(), declaration },
             Change::Undeclare { queue: queue.clone(), version: None },
             Change::Delete { queue, version: Some(u64::MAX) },
-            Change::Grant { tenant: Tenant::DEFAULT, grant: Some(grant) },
-            Change::Grant { tenant: Tenant(0), grant: None },
+            Change::Grant { tenant: Tenant::DEFAULT, grant: Some(grant), version: Some(4) },
+            Change::Grant { tenant: Tenant(0), grant: None, version: None },
+            Change::Cluster { id: u128::MAX >> 3 },
             Change::Switch { is_enabled: false },
             Change::Settle { version: 9 },
         ] {

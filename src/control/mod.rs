@@ -9,6 +9,7 @@ pub mod gauges;
 pub mod snapshot;
 pub mod state;
 pub mod storage;
+pub mod store;
 
 pub use change::{Change, Declaration, Grant};
 pub use consensus::{Consensus, Unavailable};

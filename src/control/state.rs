@@ -1,6 +1,7 @@
 //! The agreed state, a value: changes go in, in the order of the log, and what they did comes out.
 //!
-//! Invariants: the same changes in the same order give the same state; of two changes of a queue that carry a version the higher holds;
+//! Invariants: the same changes in the same order give the same state; of two changes of a queue, or of a grant, that carry a version
+//! the higher holds;
 //! a deletion with a version is remembered until it is settled, so that an older declaration that arrives late does not come back.
 
 use std::collections::BTreeMap;
@@ -12,66 +13,48 @@ use super::change::{Change, Declaration, Grant};
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
-    declarations: BTreeMap<QueueName, Declaration>,
-    /// Versions of deletions that are not settled.
-    deletions: BTreeMap<QueueName, u64>,
-    grants: BTreeMap<Tenant, Grant>,
+    declarations: Register<QueueName, Declaration>,
+    grants: Register<Tenant, Granted>,
     is_enabled: bool,
+    cluster: Option<u128>,
 }
 
 impl Default for State {
     fn default() -> Self {
-        Self { declarations: BTreeMap::new(), deletions: BTreeMap::new(), grants: BTreeMap::new(), is_enabled: true }
+        Self { declarations: Register::default(), grants: Register::default(), is_enabled: true, cluster: None }
     }
 }
 
 impl State {
-    /// Applies a change. Whether it took effect: a change of a queue that is older than what is known of it does not.
+    /// Applies a change. Whether it took effect: a change that is older than what is known of its queue or grant does not.
     pub fn apply(&mut self, change: &Change) -> bool {
         match change {
-            Change::Declare { queue, declaration } => {
-                if self.is_older(queue, declaration.version) {
-                    return false;
-                }
-                self.deletions.remove(queue);
-                self.declarations.insert(queue.clone(), declaration.clone());
+            Change::Declare { queue, declaration } => self.declarations.put(queue.clone(), declaration.clone()),
+            Change::Undeclare { queue, version } | Change::Delete { queue, version } => self.declarations.take(queue.clone(), *version),
+            Change::Grant { tenant, grant: Some(grant), version } => self.grants.put(*tenant, Granted { grant: *grant, version: *version }),
+            Change::Grant { tenant, grant: None, version } => self.grants.take(*tenant, *version),
+            Change::Cluster { id } => self.cluster.replace(*id) != Some(*id),
+            Change::Switch { is_enabled } => {
+                self.is_enabled = *is_enabled;
+                true
             }
-            Change::Undeclare { queue, version } | Change::Delete { queue, version } => {
-                if self.is_older(queue, *version) {
-                    return false;
-                }
-                self.declarations.remove(queue);
-                if let Some(version) = version {
-                    self.deletions.insert(queue.clone(), *version);
-                }
+            Change::Settle { version } => {
+                self.declarations.settle(*version);
+                self.grants.settle(*version);
+                true
             }
-            Change::Grant { tenant, grant: Some(grant) } => {
-                self.grants.insert(*tenant, *grant);
-            }
-            Change::Grant { tenant, grant: None } => {
-                self.grants.remove(tenant);
-            }
-            Change::Switch { is_enabled } => self.is_enabled = *is_enabled,
-            Change::Settle { version } => self.deletions.retain(|_, of| *of > *version),
         }
-        true
-    }
-
-    fn is_older(&self, queue: &QueueName, version: Option<u64>) -> bool {
-        let declared = self.declarations.get(queue).and_then(|declaration| declaration.version);
-        let known = declared.max(self.deletions.get(queue).copied());
-        matches!((version, known), (Some(version), Some(known)) if version < known)
     }
 
     /// What is declared, in order of tenant and name.
     pub fn declarations(&self) -> impl ExactSizeIterator<Item = (&QueueName, &Declaration)> {
-        self.declarations.iter()
+        self.declarations.held.iter()
     }
 
-    /// Changes that [`Self::changes`] has, but for one.
+    /// Changes that [`Self::changes`] has, but for one or two.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.declarations.len() + self.deletions.len() + self.grants.len()
+        self.declarations.len() + self.grants.len()
     }
 
     /// Whether nothing is declared, deleted or granted.
@@ -83,18 +66,48 @@ impl State {
     /// What a queue is declared as.
     #[must_use]
     pub fn declaration(&self, queue: &QueueName) -> Option<&Declaration> {
-        self.declarations.get(queue)
+        self.declarations.held.get(queue)
+    }
+
+    /// The version of a queue's deletion, while it is remembered.
+    #[must_use]
+    pub fn deletion(&self, queue: &QueueName) -> Option<u64> {
+        self.declarations.gone.get(queue).copied()
     }
 
     /// What is granted, in order of tenant.
     pub fn grants(&self) -> impl Iterator<Item = (Tenant, &Grant)> {
-        self.grants.iter().map(|(tenant, grant)| (*tenant, grant))
+        self.grants.held.iter().map(|(tenant, granted)| (*tenant, &granted.grant))
     }
 
     /// What a tenant may use; None: nothing was granted.
     #[must_use]
     pub fn grant(&self, tenant: Tenant) -> Option<&Grant> {
-        self.grants.get(&tenant)
+        self.grants.held.get(&tenant).map(|granted| &granted.grant)
+    }
+
+    /// The version of a tenant's grant; None: it has none, or nothing was granted.
+    #[must_use]
+    pub fn grant_version(&self, tenant: Tenant) -> Option<u64> {
+        self.grants.held.get(&tenant).and_then(|granted| granted.version)
+    }
+
+    /// The version of a grant's end, while it is remembered.
+    #[must_use]
+    pub fn revocation(&self, tenant: Tenant) -> Option<u64> {
+        self.grants.gone.get(&tenant).copied()
+    }
+
+    /// The highest version of all that is known, and of what is remembered as gone.
+    #[must_use]
+    pub fn version_max(&self) -> u64 {
+        self.declarations.version_max().max(self.grants.version_max())
+    }
+
+    /// The highest version of what is remembered as gone; None: nothing is.
+    #[must_use]
+    pub fn deletion_max(&self) -> Option<u64> {
+        self.declarations.gone.values().chain(self.grants.gone.values()).copied().max()
     }
 
     /// Whether the family serves.
@@ -103,14 +116,103 @@ impl State {
         self.is_enabled
     }
 
+    /// Which cluster this is; None: nothing has asked yet.
+    #[must_use]
+    pub const fn cluster(&self) -> Option<u128> {
+        self.cluster
+    }
+
     /// Changes that make an empty state this one: a snapshot of it.
     #[must_use]
     pub fn changes(&self) -> Vec<Change> {
-        let deletions = self.deletions.iter().map(|(queue, version)| Change::Undeclare { queue: queue.clone(), version: Some(*version) });
+        let deletions = self.declarations.gone.iter();
+        let deletions = deletions.map(|(queue, version)| Change::Undeclare { queue: queue.clone(), version: Some(*version) });
+        let declarations = self.declarations.held.iter();
         let declarations =
-            self.declarations.iter().map(|(queue, declaration)| Change::Declare { queue: queue.clone(), declaration: declaration.clone() });
-        let grants = self.grants.iter().map(|(tenant, grant)| Change::Grant { tenant: *tenant, grant: Some(*grant) });
-        deletions.chain(declarations).chain(grants).chain([Change::Switch { is_enabled: self.is_enabled }]).collect()
+            declarations.map(|(queue, declaration)| Change::Declare { queue: queue.clone(), declaration: declaration.clone() });
+        let revocations = self.grants.gone.iter();
+        let revocations = revocations.map(|(tenant, version)| Change::Grant { tenant: *tenant, grant: None, version: Some(*version) });
+        let grants = self.grants.held.iter();
+        let grants = grants.map(|(tenant, of)| Change::Grant { tenant: *tenant, grant: Some(of.grant), version: of.version });
+        let cluster = self.cluster.map(|id| Change::Cluster { id });
+        let rest = [Change::Switch { is_enabled: self.is_enabled }].into_iter().chain(cluster);
+        deletions.chain(declarations).chain(revocations).chain(grants).chain(rest).collect()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Granted {
+    grant: Grant,
+    version: Option<u64>,
+}
+
+/// Has a number in PostgreSQL, perhaps.
+trait Versioned {
+    fn version(&self) -> Option<u64>;
+}
+
+impl Versioned for Declaration {
+    fn version(&self) -> Option<u64> {
+        self.version
+    }
+}
+
+impl Versioned for Granted {
+    fn version(&self) -> Option<u64> {
+        self.version
+    }
+}
+
+/// What is held under a key, and the versions under which keys went, until they are settled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Register<K, V> {
+    held: BTreeMap<K, V>,
+    gone: BTreeMap<K, u64>,
+}
+
+impl<K, V> Default for Register<K, V> {
+    fn default() -> Self {
+        Self { held: BTreeMap::new(), gone: BTreeMap::new() }
+    }
+}
+
+impl<K: Ord, V: Versioned> Register<K, V> {
+    fn put(&mut self, key: K, value: V) -> bool {
+        if self.is_older(&key, value.version()) {
+            return false;
+        }
+        self.gone.remove(&key);
+        self.held.insert(key, value);
+        true
+    }
+
+    fn take(&mut self, key: K, version: Option<u64>) -> bool {
+        if self.is_older(&key, version) {
+            return false;
+        }
+        self.held.remove(&key);
+        if let Some(version) = version {
+            self.gone.insert(key, version);
+        }
+        true
+    }
+
+    fn len(&self) -> usize {
+        self.held.len() + self.gone.len()
+    }
+
+    fn settle(&mut self, version: u64) {
+        self.gone.retain(|_, of| *of > version);
+    }
+
+    fn is_older(&self, key: &K, version: Option<u64>) -> bool {
+        let held = self.held.get(key).and_then(Versioned::version);
+        let known = held.max(self.gone.get(key).copied());
+        matches!((version, known), (Some(version), Some(known)) if version < known)
+    }
+
+    fn version_max(&self) -> u64 {
+        self.held.values().filter_map(Versioned::version).chain(self.gone.values().copied()).max().unwrap_or(0)
     }
 }
 
@@ -161,6 +263,21 @@ mod tests {
     }
 
     #[test]
+    fn grants_follow_their_versions_too() {
+        let grant =
+            |bytes| Grant { is_enabled: true, bytes_max: Some(bytes), queues_max: None, messages_per_second_max: None, parked_max: None };
+        let mut state = State::default();
+        assert!(state.apply(&Change::Grant { tenant: Tenant(4), grant: Some(grant(2)), version: Some(2) }));
+        assert!(!state.apply(&Change::Grant { tenant: Tenant(4), grant: Some(grant(1)), version: Some(1) }));
+        assert!(!state.apply(&Change::Grant { tenant: Tenant(4), grant: None, version: Some(1) }));
+        assert_eq!(state.grant(Tenant(4)), Some(&grant(2)));
+        assert!(state.apply(&Change::Grant { tenant: Tenant(4), grant: None, version: Some(3) }));
+        assert_eq!((state.grant(Tenant(4)), state.revocation(Tenant(4)), state.deletion_max()), (None, Some(3), Some(3)));
+        state.apply(&Change::Settle { version: 3 });
+        assert_eq!(state.version_max(), 0);
+    }
+
+    #[test]
     fn a_snapshots_changes_make_the_same_state() {
         let mut state = State::default();
         let grant = Grant { is_enabled: true, bytes_max: Some(1), queues_max: None, messages_per_second_max: Some(0), parked_max: None };
@@ -168,7 +285,9 @@ mod tests {
             declare("a", "{}", None),
             declare("b", "{}", Some(3)),
             Change::Delete { queue: queue("c"), version: Some(9) },
-            Change::Grant { tenant: Tenant(4), grant: Some(grant) },
+            Change::Grant { tenant: Tenant(4), grant: Some(grant), version: Some(4) },
+            Change::Grant { tenant: Tenant(5), grant: None, version: Some(6) },
+            Change::Cluster { id: 77 },
             Change::Switch { is_enabled: false },
         ] {
             assert!(state.apply(&change));

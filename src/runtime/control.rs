@@ -1,7 +1,7 @@
 //! The control core at the mesh: a thread of slow things. It takes changes, has them agreed on, and tells the shards.
 //!
-//! A change's way: the client's core → (of a queue: its home's core, which reserves room) → here → the log, fsynced → the agreed state →
-//! the home, in the order of the log → the client. No core ever waits for this thread.
+//! A change's way: the client's core → (of a queue: its home's core, which reserves room) → here → its row, where there is a PostgreSQL →
+//! the log, fsynced → the agreed state → the home, in the order of the log → the client. No core ever waits for this thread.
 //!
 //! Invariants: every proposal is answered once; the shards are told what holds in the order of the log; what is not in the log is told to
 //! nobody.
@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use mayfly_net::mesh::Mesh;
 use mayfly_shards::{OwnedCommand, OwnedRequest, QueueName, Reservation, home_shard};
 
+use super::attachment::{Attachment, Heard};
 use super::frame::{Frame, Proposal};
 use super::session::{control_ticket, core_of};
 use crate::api::Failure;
@@ -29,6 +30,8 @@ pub(super) struct ControlCore {
     pub(super) defaults: OptionDefaults,
     pub(super) consensus: Consensus,
     pub(super) state: State,
+    /// Where declarations and grants are rows; None: nowhere.
+    pub(super) attachment: Option<Attachment>,
     /// Proposed, and not known to hold.
     waiting: HashMap<ProposalId, Proposal>,
     /// Names of queues with changes in `waiting`, and how many.
@@ -39,13 +42,21 @@ pub(super) struct ControlCore {
 }
 
 impl ControlCore {
-    pub(super) fn new(mesh: Mesh<Frame>, shard_count: u16, defaults: OptionDefaults, consensus: Consensus, state: State) -> Self {
+    pub(super) fn new(
+        mesh: Mesh<Frame>,
+        shard_count: u16,
+        defaults: OptionDefaults,
+        consensus: Consensus,
+        state: State,
+        attachment: Option<Attachment>,
+    ) -> Self {
         Self {
             mesh,
             shard_count,
             defaults,
             consensus,
             state,
+            attachment,
             waiting: HashMap::new(),
             unsettled: HashMap::new(),
             turning: HashMap::new(),
@@ -58,9 +69,10 @@ impl ControlCore {
         let waker = self.mesh.waker();
         while !is_over.load(Relaxed) {
             self.turn();
-            let mesh = &self.mesh;
+            let (mesh, attachment) = (&self.mesh, &self.attachment);
+            let has_heard = || attachment.as_ref().is_some_and(Attachment::has_events);
             let longest = (!self.consensus.is_available()).then_some(RETRY_EVERY);
-            waker.sleep(longest, || mesh.has_mail() || is_over.load(Relaxed));
+            waker.sleep(longest, || mesh.has_mail() || has_heard() || is_over.load(Relaxed));
         }
     }
 
@@ -77,13 +89,43 @@ impl ControlCore {
                 frame => unreachable!("the control core is not asked for {frame:?}"),
             }
         }
+        self.hear_store();
         self.advance();
+        if let Some(attachment) = &mut self.attachment {
+            attachment.fill_when_agreed();
+        }
         self.mesh.flush();
+    }
+
+    /// Goes on with what the declaration store says.
+    fn hear_store(&mut self) {
+        while let Some(heard) = self.attachment.as_mut().and_then(|attachment| attachment.hear(&self.state)) {
+            match heard {
+                Heard::Written(proposal) => self.propose(proposal),
+                Heard::Failed(proposal) => self.refuse(&proposal),
+                Heard::Rows(changes) => {
+                    // All or none: what cannot be proposed now is found by the next reading.
+                    let ids: Result<Vec<_>, _> = changes.iter().map(|change| self.consensus.propose(change)).collect();
+                    if let Some(attachment) = &mut self.attachment {
+                        attachment.proposed(ids.ok());
+                    }
+                }
+            }
+        }
     }
 
     /// A change comes in. What has to be asked before the log is asked here: a change that comes back from there goes on with
     /// [`Self::propose`], with what it was given.
     fn enter(&mut self, proposal: Proposal) {
+        if let Some(attachment) = &mut self.attachment
+            && Attachment::is_asked_for(&proposal.change)
+        {
+            // A row that nobody here knows of may be there: a deletion of what is not declared goes this way too.
+            if let Err(proposal) = attachment.write(proposal) {
+                self.refuse(&proposal);
+            }
+            return;
+        }
         if self.is_needless(&proposal.change) {
             let change = proposal.change.clone();
             return self.tell(Some(proposal), change);
@@ -115,6 +157,9 @@ impl ControlCore {
         match self.consensus.advance() {
             Ok(committed) => {
                 for Committed { proposal, change } in committed {
+                    if let (Some(attachment), Some(id)) = (&mut self.attachment, proposal) {
+                        attachment.agreed(id);
+                    }
                     let proposal = proposal.and_then(|id| self.settle(id));
                     match (self.state.apply(&change), proposal) {
                         (true, proposal) => self.tell(proposal, change),
@@ -125,7 +170,12 @@ impl ControlCore {
                 }
                 self.consensus.settle_or_give_up(&self.state);
             }
-            Err(_) => self.refuse_waiting(),
+            Err(_) => {
+                self.refuse_waiting();
+                if let Some(attachment) = &mut self.attachment {
+                    attachment.proposed(None);
+                }
+            }
         }
     }
 
@@ -180,7 +230,7 @@ impl ControlCore {
                 }
                 self.turning.insert(self.turns, (proposal, self.shard_count));
             }
-            Change::Grant { .. } | Change::Settle { .. } => {
+            Change::Grant { .. } | Change::Cluster { .. } | Change::Settle { .. } => {
                 if let Some(proposal) = proposal {
                     self.answer(&proposal, Ok(()));
                 }

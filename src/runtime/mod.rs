@@ -3,6 +3,7 @@
 //! `serve` sets everything up, says that the node serves, and waits for the signal to stop. A core that dies takes the node with it: what
 //! it held is gone, and a node that answers for half of its queues would hide that.
 
+mod attachment;
 mod calls;
 mod control;
 mod core;
@@ -34,6 +35,7 @@ use mayfly_net::tls::{Acceptor, Files};
 use mayfly_shards::{NodeBudget, Rate, Shard, ShardConfig, ShardIndex, Span, TenantBudget};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use self::attachment::{Attachment, Boot};
 use self::control::ControlCore;
 use self::core::Core;
 use self::desk::Desk;
@@ -106,7 +108,11 @@ pub fn serve(config: Config) -> Result<(), StartError> {
     drop(report);
     // Cores are warm, and what was declared is, before the port is open: the first sleep of an executor takes milliseconds.
     expect_all(&reports, core_count)?;
-    let control = control_end.map(|mesh| start_control(&node, mesh, consensus, State::clone(&state)));
+    let control = control_end.map(|mesh| start_control(&node, mesh, consensus, State::clone(&state))).transpose()?;
+    let (control, boot) = control.unzip();
+    if let Some(boot) = boot.flatten() {
+        boot.wait().map_err(|cause| StartError::Store { cause })?;
+    }
     let listeners = listen(&node.config)?;
     let address = listener::local_address(&listeners[0]).unwrap_or(node.config.listen);
     follow_signals(&node, wakers)?;
@@ -266,18 +272,21 @@ impl ControlThread {
     }
 }
 
-fn start_control(node: &Node, mesh: Mesh<Frame>, consensus: Consensus, state: State) -> ControlThread {
+fn start_control(node: &Node, mesh: Mesh<Frame>, consensus: Consensus, state: State) -> Result<(ControlThread, Option<Boot>), StartError> {
     let waker = mesh.waker();
     let is_over = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&is_over);
-    let control = ControlCore::new(mesh, node.config.cores.shard_count as u16, node.option_defaults(), consensus, state);
+    let attachment = node.config.postgres.clone().map(|target| Attachment::start(target, Arc::clone(&waker))).transpose();
+    let (attachment, boot) = attachment.map_err(|error| StartError::Store { cause: error.to_string() })?.unzip();
+    let shard_count = node.config.cores.shard_count as u16;
+    let control = ControlCore::new(mesh, shard_count, node.option_defaults(), consensus, state, attachment);
     let thread = thread::spawn(move || {
         if std::panic::catch_unwind(AssertUnwindSafe(|| control.run(&told))).is_err() {
             log::error!("the control core failed; the node stops, since nothing could be declared any more");
             std::process::exit(1)
         }
     });
-    ControlThread { thread, is_over, waker }
+    Ok((ControlThread { thread, is_over, waker }, boot))
 }
 
 /// Starts the thread of one core.

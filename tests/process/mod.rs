@@ -61,7 +61,7 @@ fn data_dir(command: &Command) -> Option<PathBuf> {
 pub fn clean(mut command: Command) -> Command {
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
-        if name == "PORT" || ["MAYFLY_", "QUEEN_", "JWT_"].iter().any(|prefix| name.starts_with(prefix)) {
+        if name == "PORT" || ["MAYFLY_", "QUEEN_", "JWT_", "PG_"].iter().any(|prefix| name.starts_with(prefix)) {
             command.env_remove(name);
         }
     }
