@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use mayfly_net::tls::Files;
-use mayfly_shards::{Options, Policy, Span, WindowBuffer};
+use mayfly_shards::{Allowance, Options, Policy, Span, WindowBuffer};
 
 use crate::identity;
 use crate::logging::{Format, Level};
@@ -185,6 +185,12 @@ fn tls_files(settings: &Settings) -> Result<Option<Files>, Unmet> {
         (None, None) => Ok(None),
         (Some(_), None) => Err(Unmet::TlsHalf("--tls-key")),
         (None, Some(_)) => Err(Unmet::TlsHalf("--tls-cert")),
+impl Config {
+    /// What a tenant without a grant may use.
+    #[must_use]
+    pub fn allowance(&self) -> Allowance {
+        let (messages_per_second, burst_messages) = self.rate.map_or((0, 0), |rate| (rate.messages_per_second, rate.burst_messages));
+        Allowance { messages_per_second, burst_messages, ..Allowance::UNBOUNDED }
     }
 }
 

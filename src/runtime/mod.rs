@@ -31,7 +31,7 @@ use mayfly_net::listener;
 use mayfly_net::mesh::{Mesh, Waker};
 use mayfly_net::ring::{Driver, DriverConfig};
 use mayfly_net::tls::{Acceptor, Files};
-use mayfly_shards::{NodeBudget, Rate, Shard, ShardConfig, ShardIndex, Span, TenantBudget};
+use mayfly_shards::{NodeBudget, Shard, ShardConfig, ShardIndex, Span};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use self::control::ControlCore;
@@ -119,10 +119,9 @@ pub fn serve(config: Config) -> Result<(), StartError> {
 impl Node {
     fn new(config: Config, authority: Authority) -> Result<Self, StartError> {
         let tls = config.tls.as_ref().map(Acceptor::load).transpose().map_err(StartError::Tls)?;
-        let rate = config.rate.map_or(Rate::unlimited(), |rate| Rate::new(rate.messages_per_second, rate.burst_messages));
         Ok(Self {
             tls: tls.map(Arc::new),
-            budget: Arc::new(NodeBudget::new(config.node_bytes_max, TenantBudget::with_rate(rate))),
+            budget: Arc::new(NodeBudget::new(config.node_bytes_max, config.allowance())),
             gauges: Arc::new(Gauges::new(config.cores.shard_count)),
             clock: Clock::start(),
             incarnation: Incarnation::new(random()),
