@@ -309,12 +309,11 @@ pub struct OwnedReplyItem {
 }
 
 impl Command<'_> {
-    /// Whose grant it needs, where it makes or takes anything. The others are asked for by the caller, as parts of one request.
+    /// Whose grant it needs, where it makes or takes anything. A declaration is agreed on, and was asked for before; the others are
+    /// asked for by the caller, as parts of one request.
     pub(crate) fn gated_tenant(&self) -> Option<Tenant> {
         match self {
-            Self::Push { tenant, .. } | Self::Call { tenant, .. } | Self::Pop { tenant, .. } | Self::Configure { tenant, .. } => {
-                Some(*tenant)
-            }
+            Self::Push { tenant, .. } | Self::Call { tenant, .. } | Self::Pop { tenant, .. } => Some(*tenant),
             _ => None,
         }
     }

@@ -32,6 +32,10 @@ pub enum Route {
     Queues,
     /// One queue's depth.
     Depth,
+    /// Say what a tenant may use.
+    SetQuota,
+    /// What a tenant may use, and what it uses.
+    Quota,
     /// The process runs.
     Health,
     /// The node takes requests.
@@ -101,7 +105,7 @@ pub enum Missed {
 }
 
 /// Every route, those of the hot path first.
-pub static ENDPOINTS: [Endpoint; 17] = [
+pub static ENDPOINTS: [Endpoint; 19] = [
     endpoint(Method::Post, exact("/api/v1/ephemeral/push"), Access::WriteOnly, Route::Push),
     endpoint(Method::Get, exact("/api/v1/ephemeral/pop"), Access::ReadWrite, Route::Pop),
     endpoint(Method::Post, exact("/api/v1/ephemeral/ack"), Access::ReadWrite, Route::Ack),
@@ -114,6 +118,8 @@ pub static ENDPOINTS: [Endpoint; 17] = [
     endpoint(Method::Delete, exact("/api/v1/ephemeral/queue"), Access::ReadWrite, Route::Delete),
     endpoint(Method::Get, exact("/api/v1/ephemeral/queues"), Access::ReadOnly, Route::Queues),
     endpoint(Method::Get, with_queue("/api/v1/ephemeral/queues/", "/depth"), Access::ReadOnly, Route::Depth),
+    endpoint(Method::Post, exact("/api/v1/system/quota"), Access::Admin, Route::SetQuota),
+    endpoint(Method::Get, exact("/api/v1/system/quota"), Access::Admin, Route::Quota),
     endpoint(Method::Get, exact("/health"), Access::Public, Route::Health),
     endpoint(Method::Get, exact("/ready"), Access::Public, Route::Ready),
     endpoint(Method::Get, exact("/metrics"), Access::Public, Route::Metrics),
@@ -274,6 +280,7 @@ mod tests {
             (Method::Get, "/api/v1/ephemeral/queue", "DELETE"),
             (Method::Delete, "/api/v1/ephemeral/queues", "GET, HEAD"),
             (Method::Other, "/api/v1/ephemeral/queues/x/depth", "GET, HEAD"),
+            (Method::Put, "/api/v1/system/quota", "GET, HEAD, POST"),
             (Method::Post, "/", "GET, HEAD"),
             (Method::Options, "/metrics", "GET, HEAD"),
         ];

@@ -72,6 +72,8 @@ pub struct Config {
     pub group_idle: Option<Span>,
     /// The rate of each tenant's pushes; `None`: unlimited.
     pub rate: Option<Rate>,
+    /// Whether a tenant without a grant is refused.
+    pub requires_grant: bool,
     /// What a request's tenant is taken from.
     pub identity: identity::Source,
     /// The least level that is logged.
@@ -163,6 +165,7 @@ impl Config {
             abandoned: span_unless_zero(settings.abandoned),
             group_idle: span_unless_zero(settings.group_idle),
             rate: settings.rate(),
+            requires_grant: settings.require_grant.unwrap_or(settings.tenancy_header),
             identity: source(settings)?,
             log_level: settings.log_level,
             log_format: settings.log_format,
@@ -190,7 +193,13 @@ impl Config {
     #[must_use]
     pub fn allowance(&self) -> Allowance {
         let (messages_per_second, burst_messages) = self.rate.map_or((0, 0), |rate| (rate.messages_per_second, rate.burst_messages));
-        Allowance { messages_per_second, burst_messages, ..Allowance::UNBOUNDED }
+        Allowance { is_enabled: !self.requires_grant, messages_per_second, burst_messages, ..Allowance::UNBOUNDED }
+    }
+
+    /// Whether several tenants may share this node.
+    #[must_use]
+    pub fn has_tenants(&self) -> bool {
+        self.identity != identity::Source::Default
     }
 }
 

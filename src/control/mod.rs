@@ -2,6 +2,7 @@
 
 pub mod change;
 pub mod consensus;
+pub mod grants;
 pub mod state;
 
 pub use change::{Change, Declaration, Grant};

@@ -7,6 +7,7 @@
 //! nobody.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use mayfly_net::mesh::Mesh;
@@ -17,6 +18,7 @@ use super::session::{control_ticket, core_of};
 use crate::api::Failure;
 use crate::api::declaration::{DeclaredOptions, OptionDefaults};
 use crate::control::consensus::{Committed, ProposalId};
+use crate::control::grants::Grants;
 use crate::control::{Change, Consensus, State};
 
 /// Pieces of mail read before they are written: they share one fsync.
@@ -27,6 +29,7 @@ pub(super) struct ControlCore {
     pub(super) mesh: Mesh<Frame>,
     pub(super) shard_count: u16,
     pub(super) defaults: OptionDefaults,
+    pub(super) grants: Arc<Grants>,
     pub(super) consensus: Consensus,
     pub(super) state: State,
     /// Proposed, and not known to hold.
@@ -36,8 +39,17 @@ pub(super) struct ControlCore {
 }
 
 impl ControlCore {
-    pub(super) fn new(mesh: Mesh<Frame>, shard_count: u16, defaults: OptionDefaults, consensus: Consensus, state: State) -> Self {
-        Self { mesh, shard_count, defaults, consensus, state, waiting: HashMap::new(), unsettled: HashMap::new() }
+    /// The grants of `state` are in force from here on.
+    pub(super) fn new(
+        mesh: Mesh<Frame>,
+        shard_count: u16,
+        defaults: OptionDefaults,
+        grants: Arc<Grants>,
+        consensus: Consensus,
+        state: State,
+    ) -> Self {
+        state.grants().for_each(|(tenant, grant)| grants.apply(tenant, Some(*grant)));
+        Self { mesh, shard_count, defaults, grants, consensus, state, waiting: HashMap::new(), unsettled: HashMap::new() }
     }
 
     /// Runs until `is_over`; whoever says so rings this core's waker.
@@ -157,7 +169,15 @@ impl ControlCore {
             }
             Change::Undeclare { queue, .. } => self.tell_home(proposal, queue, OwnedRequest::Undeclare),
             Change::Delete { queue, .. } => self.tell_home(proposal, queue, OwnedRequest::Delete),
-            Change::Grant { .. } | Change::Switch { .. } | Change::Settle { .. } => {
+            Change::Grant { tenant, grant } => {
+                // Its bounds hold on every core at once; each core turns away who may not wait any more.
+                self.grants.apply(tenant, grant);
+                (0..usize::from(self.shard_count)).for_each(|core| self.mesh.send(core, Frame::Granted { tenant }));
+                if let Some(proposal) = proposal {
+                    self.answer(&proposal, Ok(()));
+                }
+            }
+            Change::Switch { .. } | Change::Settle { .. } => {
                 if let Some(proposal) = proposal {
                     self.answer(&proposal, Ok(()));
                 }

@@ -20,6 +20,7 @@ use super::session::{Asked, Pending, STASH_BYTES_MAX};
 use super::transit::Transit;
 use crate::api::Failure;
 use crate::config::HttpConfig;
+use crate::control::grants::Grants;
 use crate::identity::Identities;
 use crate::metrics::Gauges;
 
@@ -51,8 +52,8 @@ pub(super) struct Core {
     pub(super) gate: Gate,
     pub(super) gauges: Arc<Gauges>,
     pub(super) tickets_given: u32,
-    /// Private groups of subscribers.
-    pub(super) groups_minted: u64,
+    /// What tenants are granted.
+    pub(super) grants: Arc<Grants>,
     /// Commands sent to other cores.
     pub(super) hops: u64,
     /// Kept for its memory.
@@ -81,6 +82,7 @@ impl Core {
         desk: Desk,
         shard_count: u16,
         identities: Identities,
+        grants: Arc<Grants>,
         budget: Arc<NodeBudget>,
         gate: Gate,
         gauges: Arc<Gauges>,
@@ -102,7 +104,7 @@ impl Core {
             gate,
             gauges,
             tickets_given: 0,
-            groups_minted: 0,
+            grants,
             hops: 0,
             payloads: Vec::new(),
             clock,

@@ -16,7 +16,7 @@ use super::replying::Replying;
 use super::session::{Asked, Pending, Returned, Session, Sessions, core_of, wants_events};
 use super::subscribing::Subscription;
 use crate::api::id::Incarnation;
-use crate::api::{Failure, answer, call};
+use crate::api::{Failure, answer, call, quota};
 use crate::control::Declaration;
 
 /// See the module.
@@ -226,6 +226,9 @@ impl Clerk<'_> {
             (Asked::Configure { queue, declaration }, Ok(())) => self.say_configured(id, delivery, &queue, &declaration),
             (Asked::Delete { queue }, Ok(())) => {
                 self.respond(id, delivery, &http::Answer::json(Status::Ok), |out| answer::deleted(out, &queue, false, false));
+            }
+            (Asked::Quota { tenant, grant }, Ok(())) => {
+                self.respond(id, delivery, &http::Answer::json(Status::Ok), |out| quota::granted(out, tenant, &grant));
             }
             (asked, Ok(())) => unreachable!("{asked:?} proposes nothing"),
         }

@@ -12,6 +12,7 @@ mod gate;
 mod gather;
 mod intake;
 mod proposing;
+mod quota;
 mod replying;
 mod session;
 mod subscribing;
@@ -41,8 +42,10 @@ use self::frame::Frame;
 use self::gate::Gate;
 use crate::api::declaration::OptionDefaults;
 use crate::api::id::Incarnation;
+use crate::api::veil::Veil;
 use crate::banner;
 use crate::config::{Config, Cores};
+use crate::control::grants::Grants;
 use crate::control::{Consensus, State};
 use crate::identity::{Authority, Identities};
 use crate::metrics::Gauges;
@@ -65,6 +68,7 @@ struct Node {
     tls: Option<Arc<Acceptor>>,
     clock: Clock,
     budget: Arc<NodeBudget>,
+    grants: Arc<Grants>,
     gauges: Arc<Gauges>,
     incarnation: Incarnation,
     hash_seed: u64,
@@ -119,12 +123,16 @@ pub fn serve(config: Config) -> Result<(), StartError> {
 impl Node {
     fn new(config: Config, authority: Authority) -> Result<Self, StartError> {
         let tls = config.tls.as_ref().map(Acceptor::load).transpose().map_err(StartError::Tls)?;
+        let key = u128::from(random()) << 64 | u128::from(random());
+        let veil = if config.has_tenants() { Veil::new(key) } else { Veil::default() };
+        let budget = Arc::new(NodeBudget::new(config.node_bytes_max, config.allowance()));
         Ok(Self {
             tls: tls.map(Arc::new),
-            budget: Arc::new(NodeBudget::new(config.node_bytes_max, config.allowance())),
+            grants: Arc::new(Grants::new(Arc::clone(&budget), config.allowance())),
+            budget,
             gauges: Arc::new(Gauges::new(config.cores.shard_count)),
             clock: Clock::start(),
-            incarnation: Incarnation::new(random()),
+            incarnation: Incarnation::new(random()).veiled(veil),
             hash_seed: random(),
             is_stopping: Arc::new(AtomicBool::new(false)),
             draining_count: Arc::new(AtomicUsize::new(config.cores.shard_count)),
@@ -151,13 +159,14 @@ impl Node {
 
     fn core(&self, index: usize, mesh: Mesh<Frame>) -> Core {
         let shard_index = ShardIndex(index as u16);
-        let desk = Desk::new(shard_index, mesh, self.incarnation);
+        let desk = Desk::new(shard_index, mesh, self.incarnation.clone());
         let config = &self.config;
         Core::new(
             self.shard(shard_index),
             desk,
             config.cores.shard_count as u16,
             Identities::new(&self.authority),
+            Arc::clone(&self.grants),
             Arc::clone(&self.budget),
             self.gate.clone(),
             Arc::clone(&self.gauges),
@@ -252,7 +261,8 @@ fn start_control(node: &Node, mesh: Mesh<Frame>) -> ControlThread {
     let waker = mesh.waker();
     let is_over = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&is_over);
-    let control = ControlCore::new(mesh, node.config.cores.shard_count as u16, defaults, Consensus::default(), State::default());
+    let grants = Arc::clone(&node.grants);
+    let control = ControlCore::new(mesh, node.config.cores.shard_count as u16, defaults, grants, Consensus::default(), State::default());
     let thread = thread::spawn(move || control.run(&told));
     ControlThread { thread, is_over, waker }
 }

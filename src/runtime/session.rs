@@ -87,6 +87,11 @@ pub(super) enum Asked {
     Reset {
         queue: Box<str>,
     },
+    /// A grant.
+    Quota {
+        tenant: Tenant,
+        grant: Grant,
+    },
     Delete {
         queue: Box<str>,
     },
