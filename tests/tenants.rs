@@ -142,12 +142,12 @@ fn who_is_parked_when_the_grant_goes_is_told_so_at_once_on_every_core() {
     while quota(&mut client, OTHER)["parked"] != 7 || quota(&mut client, ONE)["parked"] != 1 {}
     grant(&mut client, OTHER, r#","enabled":false"#);
     for waiting in &mut parked {
-        waiting.receive().assert_failure(403, "feature_gated");
+        waiting.answer().assert_failure(403, "feature_gated");
     }
     let used = quota(&mut client, OTHER);
     assert_eq!((&used["parked"], &used["bytes"]), (&0.into(), &0.into()), "nobody had taken the call's request");
     client.ask(of(ONE, &push_of("a", 1)));
-    assert_eq!(bystander.receive().messages().len(), 1, "another tenant's stays");
+    assert_eq!(bystander.answer().messages().len(), 1, "another tenant's stays");
 }
 
 /// What an id ends with.
@@ -199,7 +199,7 @@ fn an_inbox_takes_nothing_from_another_tenant() {
     let replied = client.ask(of(OTHER, &post("/api/v1/ephemeral/reply", &reply)));
     assert_eq!(replied.json()["results"][0]["outcome"], "unknown");
     assert_eq!(client.ask(of(ONE, &answer("right"))).status, 201);
-    assert_eq!(caller.receive().json()["payload"], "right");
+    assert_eq!(caller.answer().json()["payload"], "right");
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn names_gauges_groups_and_wake_ups_are_each_tenants_own() {
     assert_eq!(depth(&mut client, OTHER)["pending"], 3, "neither a reset nor a delete is another's");
     assert_eq!(quota(&mut client, ONE)["parked"], 1, "it was not woken");
     client.ask(of(ONE, &push_of("q", 1)));
-    assert_eq!(waiting.receive().messages().len(), 1);
+    assert_eq!(waiting.answer().messages().len(), 1);
     // Groups of subscribers are drawn by lot.
     let mut names = Vec::new();
     for tenant in [ONE, OTHER, ONE] {

@@ -201,6 +201,7 @@ fn payload_of(pushed: &Pushed) -> Payload {
 
 fn command<'a>(ask: &'a Ask, payloads: &'a mut Vec<Payload>, items: &'a [AckItem<'a>], replies: &'a [ReplyItem<'a>]) -> Command<'a> {
     match ask {
+        Ask::Grant { .. } => unreachable!("nobody's request"),
         Ask::Call { queue, partition, until, fail_fast, .. } => {
             let (until, fail_fast) = (*until, *fail_fast);
             Command::Call { tenant: queue.tenant, queue: &queue.queue, partition, payloads, until, fail_fast }

@@ -2,6 +2,7 @@
 
 mod bounds;
 mod calls;
+mod grants;
 mod leases;
 mod lifetimes;
 mod returns;
