@@ -246,10 +246,11 @@ impl World {
         self.now = self.now.max(until);
     }
 
-    /// Lets time pass until no letter is under way.
+    /// Lets time pass until no letter is under way, and nothing is due.
     pub(crate) fn settle(&mut self) {
         let mut steps = 0;
-        while !self.is_quiet() {
+        // An answer that comes back late may find its queue due for collection at once.
+        while !self.is_quiet() || self.next_event().is_some_and(|at| at <= self.now) {
             let Some(at) = self.next_event() else { break };
             self.run_until(at);
             steps += 1;
