@@ -27,7 +27,7 @@ fn of(tenant: &str, request: &str) -> String {
 
 #[test]
 fn with_the_tenancy_header_each_request_is_of_the_tenant_it_names() {
-    let node = Node::start(serve(2, &["--tenancy-header", "on"]));
+    let node = Node::start(serve(2, &["--tenancy-header", "on", "--require-grant", "off"]));
     let mut client = Client::connect(node.address);
     let pop = get("/api/v1/ephemeral/pop?queue=q&autoAck=true");
     assert_eq!(client.ask(of(ONE, &post("/api/v1/ephemeral/push", PUSH))).status, 201);
@@ -38,7 +38,7 @@ fn with_the_tenancy_header_each_request_is_of_the_tenant_it_names() {
 
 #[test]
 fn with_the_tenancy_header_a_request_without_a_tenant_is_refused_and_public_routes_ask_for_none() {
-    let node = Node::start(serve(1, &["--tenancy-header", "on"]));
+    let node = Node::start(serve(1, &["--tenancy-header", "on", "--require-grant", "off"]));
     let mut client = Client::connect(node.address);
     let push = post("/api/v1/ephemeral/push", PUSH);
     let twice = with(&format!("x-queen-tenant: {ONE}"), &of(ONE, &push));

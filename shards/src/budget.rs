@@ -1,34 +1,32 @@
-//! What may be held: the node's bytes, a tenant's bytes, queues, parked pops and rate, and one queue's counters.
+//! Numbers with ceilings: what may be held or spent, and one queue's counters.
 //!
-//! Node and tenant budgets are shared by the shards of a node: charged by compare-and-swap, so a bound holds exactly under any
-//! number of pushers, and taken back whole on refusal. A queue that lives on one core counts plainly; when a second core opens a
-//! part of it the counters move into one shared cell.
+//! Bounds and rates are shared by the shards of a node: charged by compare-and-swap, so a bound holds exactly under any number of
+//! pushers, and taken back whole on refusal. Both may change while they are in use: what is held stays, and what no longer fits is
+//! refused; a charge that began before the change may still count by the old number. A queue that lives on one core counts plainly;
+//! when a second core opens a part of it the counters move into one shared cell.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::command::Refusal;
-use crate::limits::QUEUE_OVERHEAD_BYTES;
-use crate::name::Tenant;
 use crate::time::{Span, Time};
 
 /// A number with a ceiling.
 #[derive(Debug)]
 pub struct Bound {
     used: AtomicU64,
-    max: u64,
+    max: AtomicU64,
 }
 
 impl Bound {
     /// Nothing used of `max`.
     #[must_use]
     pub const fn new(max: u64) -> Self {
-        Self { used: AtomicU64::new(0), max }
+        Self { used: AtomicU64::new(0), max: AtomicU64::new(max) }
     }
 
-    /// Charges `amount` whole, or nothing. Equal to the bound is allowed.
+    /// Charges `amount` whole, or nothing. Equal to the bound is allowed; nothing more always fits, also above a bound that shrank.
     pub fn charge(&self, amount: u64) -> bool {
-        charge_up_to(&self.used, amount, self.max)
+        amount == 0 || charge_up_to(&self.used, amount, self.max.load(Relaxed))
     }
 
     /// Charges past the ceiling: for what was admitted before (a returned answer).
@@ -40,6 +38,11 @@ impl Bound {
     pub fn release(&self, amount: u64) {
         let before = self.used.fetch_sub(amount, Relaxed);
         debug_assert!(before >= amount, "released {amount} of {before}");
+    }
+
+    /// From now on at most `max`; what is used beyond stays.
+    pub fn set_max(&self, max: u64) {
+        self.max.store(max, Relaxed);
     }
 
     /// In use now.
@@ -55,8 +58,8 @@ fn charge_up_to(cell: &AtomicU64, amount: u64, max: u64) -> bool {
 /// Messages a second with a burst: the generic cell rate algorithm, one word of state. A rate of 0 admits everything.
 #[derive(Debug)]
 pub struct Rate {
-    per_second: u64,
-    burst: u64,
+    per_second: AtomicU64,
+    burst: AtomicU64,
     /// When the bucket is full again (nanoseconds of `Time`).
     full_at: AtomicU64,
 }
@@ -65,7 +68,7 @@ impl Rate {
     /// `per_second` messages, at most `burst` at once.
     #[must_use]
     pub const fn new(per_second: u64, burst: u64) -> Self {
-        Self { per_second, burst: if burst == 0 { 1 } else { burst }, full_at: AtomicU64::new(0) }
+        Self { per_second: AtomicU64::new(per_second), burst: AtomicU64::new(burst), full_at: AtomicU64::new(0) }
     }
 
     /// No limit.
@@ -74,121 +77,44 @@ impl Rate {
         Self::new(0, 0)
     }
 
+    /// Another rate, which begins with a full bucket; the same one goes on as it stands.
+    pub fn set(&self, per_second: u64, burst: u64) {
+        let (pace_before, burst_before) = (self.per_second.swap(per_second, Relaxed), self.burst.swap(burst, Relaxed));
+        if (pace_before, burst_before) != (per_second, burst) {
+            self.full_at.store(0, Relaxed);
+        }
+    }
+
     /// Spends `messages`; more than the burst spends the whole burst.
     ///
     /// # Errors
     /// The span after which it fits; nothing is spent.
     pub fn spend(&self, now: Time, messages: u64) -> Result<(), Span> {
-        if self.per_second == 0 {
+        let (per_second, burst) = (self.per_second.load(Relaxed), self.burst.load(Relaxed).max(1));
+        if per_second == 0 {
             return Ok(());
         }
-        let cost = self.span_of(messages.min(self.burst));
-        let window = self.span_of(self.burst);
+        let cost = span_of(messages.min(burst), per_second);
+        let window = span_of(burst, per_second);
+        let emptied_until = now.0.saturating_add(window);
         let mut wait = Span(0);
         let spent = self.full_at.fetch_update(Relaxed, Relaxed, |full_at| {
-            let after = full_at.max(now.0).saturating_add(cost);
-            wait = Span(after.saturating_sub(now.0.saturating_add(window)));
+            // Never emptier than empty: a spend that met the change of a rate halfway may have gone by its old burst.
+            let after = full_at.clamp(now.0, emptied_until).saturating_add(cost);
+            wait = Span(after.saturating_sub(emptied_until));
             (wait.0 == 0).then_some(after)
         });
         spent.map(|_| ()).map_err(|_| wait)
     }
 
-    fn span_of(&self, messages: u64) -> u64 {
-        (u128::from(messages) * 1_000_000_000 / u128::from(self.per_second)).min(u128::from(u64::MAX)) as u64
+    /// Whether nothing that was spent counts any more.
+    pub(crate) fn is_full(&self, now: Time) -> bool {
+        self.full_at.load(Relaxed) <= now.0
     }
 }
 
-/// One tenant's bounds on this node.
-#[derive(Debug)]
-pub struct TenantBudget {
-    /// Payload bytes held.
-    pub bytes: Bound,
-    /// Queues.
-    pub queues: Bound,
-    /// Parked pops.
-    pub parked: Bound,
-    /// Messages pushed a second.
-    pub rate: Rate,
-}
-
-impl TenantBudget {
-    /// No bound but the rate.
-    #[must_use]
-    pub const fn with_rate(rate: Rate) -> Self {
-        Self { bytes: Bound::new(u64::MAX), queues: Bound::new(u64::MAX), parked: Bound::new(u64::MAX), rate }
-    }
-}
-
-/// The node's bound and its tenants'.
-#[derive(Debug)]
-pub struct NodeBudget {
-    /// Payload bytes plus the overheads of `limits`.
-    pub bytes: Bound,
-    tenant: TenantBudget,
-}
-
-impl NodeBudget {
-    /// At most `max_bytes`, every tenant alike.
-    #[must_use]
-    pub const fn new(max_bytes: u64, tenant: TenantBudget) -> Self {
-        Self { bytes: Bound::new(max_bytes), tenant }
-    }
-
-    /// A tenant's budget. While tenancy is off there is one.
-    #[must_use]
-    pub fn tenant(&self, _tenant: Tenant) -> &TenantBudget {
-        &self.tenant
-    }
-
-    /// Charges for one more queue of a tenant, or nothing.
-    pub(crate) fn charge_queue(&self, tenant: Tenant) -> Result<(), Refusal> {
-        let queues = &self.tenant(tenant).queues;
-        if !queues.charge(1) {
-            return Err(Refusal::TenantQueues);
-        }
-        if !self.bytes.charge(QUEUE_OVERHEAD_BYTES) {
-            queues.release(1);
-            return Err(Refusal::NodeBytes);
-        }
-        Ok(())
-    }
-
-    /// The same past the bounds: for a queue that was agreed on before.
-    pub(crate) fn charge_agreed_queue(&self, tenant: Tenant) {
-        self.tenant(tenant).queues.charge_unbounded(1);
-        self.bytes.charge_unbounded(QUEUE_OVERHEAD_BYTES);
-    }
-
-    fn release_queue(&self, tenant: Tenant) {
-        self.tenant(tenant).queues.release(1);
-        self.bytes.release(QUEUE_OVERHEAD_BYTES);
-    }
-}
-
-/// Room for a queue that is not made yet: kept while its declaration is being agreed on, given back when this is dropped. Dropped after
-/// the queue was made and charged for itself, it leaves no moment in which another takes the room.
-#[derive(Debug)]
-pub struct Reservation(Option<(Arc<NodeBudget>, Tenant)>);
-
-impl Reservation {
-    /// Of no room: what needs none.
-    #[must_use]
-    pub const fn nothing() -> Self {
-        Self(None)
-    }
-
-    pub(crate) fn of_queue(budget: Arc<NodeBudget>, tenant: Tenant) -> Result<Self, Refusal> {
-        budget.charge_queue(tenant)?;
-        Ok(Self(Some((budget, tenant))))
-    }
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        if let Some((budget, tenant)) = self.0.take() {
-            budget.release_queue(tenant);
-        }
-    }
+fn span_of(messages: u64, per_second: u64) -> u64 {
+    (u128::from(messages) * 1_000_000_000 / u128::from(per_second)).min(u128::from(u64::MAX)) as u64
 }
 
 /// What a queue holds on the node, against its own bounds.
@@ -350,6 +276,35 @@ mod tests {
         let start = Time(5_000_000_000);
         assert_eq!(rate.spend(start, 1_000), Ok(()));
         assert_eq!(rate.spend(start, 10), Err(Span(100_000_000)));
+    }
+
+    #[test]
+    fn a_bound_that_shrinks_keeps_what_is_held_and_refuses_more() {
+        let bound = Bound::new(10);
+        assert!(bound.charge(8));
+        bound.set_max(5);
+        assert!(!bound.charge(1) && bound.charge(0), "nothing more always fits");
+        bound.release(3);
+        assert!(!bound.charge(1), "equal is full");
+        bound.set_max(6);
+        assert!(bound.charge(1));
+        assert_eq!(bound.used(), 6);
+    }
+
+    #[test]
+    fn another_rate_begins_full_and_the_same_goes_on() {
+        let rate = Rate::new(1, 2);
+        let start = Time(5_000_000_000);
+        assert_eq!(rate.spend(start, 2), Ok(()));
+        rate.set(1, 2);
+        assert_eq!(rate.spend(start, 1), Err(Span(1_000_000_000)));
+        assert!(!rate.is_full(start));
+        rate.set(10, 4);
+        assert_eq!(rate.spend(start, 4), Ok(()));
+        assert_eq!(rate.spend(start, 1), Err(Span(100_000_000)));
+        rate.set(0, 0);
+        assert_eq!(rate.spend(start, 1_000_000), Ok(()));
+        assert!(rate.is_full(start));
     }
 
     #[test]

@@ -15,7 +15,6 @@ use crate::letter::Letter;
 use crate::limits::LISTENING_SPAN;
 use crate::name::{QueueName, Tenant};
 use crate::outbox::{Answer, Outbox, Ticket};
-use crate::push::PushRequest;
 use crate::queue::{QueueIndex, RingIndex};
 use crate::seq;
 use crate::shard::Shard;
@@ -90,6 +89,20 @@ impl Calls {
         (self.get(CallIndex(index)).tenant == tenant).then_some(CallIndex(index))
     }
 
+    /// A tenant's calls.
+    pub(crate) fn of_tenant(&self, tenant: Tenant) -> Vec<(CallIndex, Ticket)> {
+        let of = |(index, cell): (usize, &Cell)| match cell {
+            Cell::Taken(call) if call.tenant == tenant => Some((CallIndex(index as u32), call.ticket)),
+            _ => None,
+        };
+        self.cells.iter().enumerate().filter_map(of).collect()
+    }
+
+    /// The tenant of every call.
+    pub(crate) fn tenants(&self) -> impl Iterator<Item = Tenant> {
+        self.cells.iter().filter_map(|cell| if let Cell::Taken(call) = cell { Some(call.tenant) } else { None })
+    }
+
     fn get(&self, index: CallIndex) -> &Call {
         match &self.cells[index.0 as usize] {
             Cell::Taken(call) => call,
@@ -149,19 +162,6 @@ impl Calls {
 }
 
 impl Shard {
-    /// A call's inbox counts as a parked pop; its bytes are charged to the node with the push's.
-    pub(crate) fn charge_inbox(&self, push: &PushRequest<'_>) -> Result<(), Refusal> {
-        let fits = push.call.is_none() || self.ledger.budget.tenant(push.tenant).parked.charge(1);
-        if fits { Ok(()) } else { Err(Refusal::TooManyParked) }
-    }
-
-    /// The push of a call was refused.
-    pub(crate) fn release_inbox(&self, push: &PushRequest<'_>) {
-        if push.call.is_some() {
-            self.ledger.budget.tenant(push.tenant).parked.release(1);
-        }
-    }
-
     /// A call's request was appended under `inbox`: it waits for its answer, already charged.
     pub(crate) fn park_call(&mut self, tenant: Tenant, ticket: Ticket, until: Time, inbox: u64, place: (QueueIndex, RingIndex)) {
         let (queue, ring) = place;
@@ -173,7 +173,7 @@ impl Shard {
     fn end_call(&mut self, index: CallIndex) -> Call {
         let mut call = self.calls.remove(index);
         self.deadlines.disarm(Kind::Call, &mut call.deadline);
-        self.ledger.release_waiter(call.tenant);
+        self.ledger.release_waiter(self.tenants.charged(call.tenant));
         call
     }
 
@@ -196,16 +196,15 @@ impl Shard {
         let mut refused = Vec::new();
         for item in items {
             let messages = 1 + u64::from(item.late_count);
-            if let Err(retry_after) = self.ledger.budget.tenant(tenant).rate.spend(now, messages) {
-                refused.push((item.index, Refusal::RateLimited { retry_after }));
+            if let Err(refusal) = self.spend_answer(now, tenant, messages) {
+                refused.push((item.index, refusal));
                 continue;
             }
-            self.ledger.pushed += messages;
             self.ledger.dropped[DropCause::LateReply as usize] += u64::from(item.late_count);
             match self.calls.find_inbox(tenant, item.inbox) {
                 Some(index) => {
+                    self.ledger.count_delivered(self.tenants.charged(tenant), 1);
                     let call = self.end_call(index);
-                    self.ledger.popped += 1;
                     self.ledger.acked += 1;
                     out.reply(call.ticket, item.payload);
                 }
@@ -213,6 +212,14 @@ impl Shard {
             }
         }
         out.answer(ticket, Answer::Replied(refused));
+    }
+
+    /// Admits and counts the messages of one answer.
+    fn spend_answer(&mut self, now: Time, tenant: Tenant, messages: u64) -> Result<(), Refusal> {
+        let budget = self.tenants.obtain(tenant).ok_or(Refusal::TooManyTenants)?;
+        budget.rate.spend(now, messages).map_err(|retry_after| Refusal::RateLimited { retry_after })?;
+        self.ledger.count_pushed(budget, messages);
+        Ok(())
     }
 
     /// An answer that this shard gave to a caller did not reach it: it was late.

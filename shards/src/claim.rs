@@ -410,7 +410,7 @@ impl Shard {
             return self.answer_empty(now, ticket, index, None, out);
         }
         if !entry.is_charged
-            && let Err(refusal) = self.charge_waiter(self.queues.get(index).tenant)
+            && let Err(refusal) = self.ledger.charge_waiter(&self.queues.get(index).budget)
         {
             self.unpark(now, waiter);
             return self.refuse(ticket, refusal, out);

@@ -211,6 +211,10 @@ pub enum Refusal {
     TenantQueues,
     /// The node's bytes.
     NodeBytes,
+    /// Tenants of the node that have no grant.
+    TooManyTenants,
+    /// The tenant may not use the family.
+    NotGranted,
     /// Nobody seems to listen, and the call was to fail then.
     NoConsumers,
 }
@@ -305,6 +309,15 @@ pub struct OwnedReplyItem {
 }
 
 impl Command<'_> {
+    /// Whose grant it needs, where it makes or takes anything. A declaration is agreed on, and was asked for before; the others are
+    /// asked for by the caller, as parts of one request.
+    pub(crate) fn gated_tenant(&self) -> Option<Tenant> {
+        match self {
+            Self::Push { tenant, .. } | Self::Call { tenant, .. } | Self::Pop { tenant, .. } => Some(*tenant),
+            _ => None,
+        }
+    }
+
     /// Takes the command over, payloads included.
     #[must_use]
     pub fn into_owned(self) -> OwnedCommand {

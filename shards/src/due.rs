@@ -204,7 +204,7 @@ impl Shard {
         let default_options = Arc::clone(&self.default_options);
         let queue = self.queues.get_mut(index);
         if queue.exists && queue.link.is_home() {
-            self.ledger.release_queue(queue.tenant);
+            self.ledger.release_queue(&queue.budget);
         }
         let queue = self.queues.get_mut(index);
         queue.exists = false;

@@ -162,7 +162,7 @@ impl Shard {
             None if wanted.must_exist && !found.is_some_and(|index| self.queues.get(index).is_awaited()) => {
                 return out.send(from, Letter::Joined { queue: name, generation: 0, outcome: Err(Refusal::NoConsumers) });
             }
-            None => match self.could_fit_new(wanted.room).and_then(|()| self.create_queue(name.tenant, &name.name, now)) {
+            None => match self.could_fit_new(name.tenant, wanted).and_then(|()| self.create_queue(name.tenant, &name.name, now)) {
                 Ok(index) => index,
                 Err(refusal) => return out.send(from, Letter::Joined { queue: name, generation: 0, outcome: Err(refusal) }),
             },

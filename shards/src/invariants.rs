@@ -1,9 +1,13 @@
 //! What must hold after every step, recomputed from scratch. For tests, simulation and fuzzing.
 
+use std::collections::BTreeMap;
+
 use crate::budget::QueueCounters;
 use crate::cursor::DeliveryState;
+use crate::name::Tenant;
 use crate::queue::{GroupIndex, Queue, QueueIndex};
 use crate::shard::Shard;
+use crate::tenant::Usage;
 use crate::waiters::WaiterState;
 
 impl Shard {
@@ -20,6 +24,25 @@ impl Shard {
         }
         assert_eq!(parked, self.waiters.len(), "every waiter is on one list");
         self.calls.check_invariants();
+    }
+
+    /// What this shard holds of each tenant, counted anew: over all shards the sum of it is what the tenant is charged, while no push
+    /// waits for another core.
+    #[must_use]
+    pub fn holdings(&self) -> BTreeMap<Tenant, Usage> {
+        let mut of: BTreeMap<Tenant, Usage> = BTreeMap::new();
+        for (_, queue) in self.queues.iter() {
+            let usage = of.entry(queue.tenant()).or_default();
+            usage.bytes += queue.rings.iter().map(|(_, ring)| ring.bytes).sum::<u64>();
+            usage.queues += u64::from(queue.exists && queue.link.is_home());
+        }
+        for waiter in self.waiters.all().filter(|waiter| waiter.is_charged) {
+            of.entry(self.queues.get(waiter.queue).tenant()).or_default().parked += 1;
+        }
+        for tenant in self.calls.tenants() {
+            of.entry(tenant).or_default().parked += 1;
+        }
+        of
     }
 
     fn check_waiters(&self, index: QueueIndex, queue: &Queue) -> usize {

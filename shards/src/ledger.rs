@@ -1,12 +1,12 @@
 //! Where a shard books what it frees and counts: the shared budgets, and the totals that metrics read.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
-use crate::budget::NodeBudget;
-use crate::command::DropCause;
-use crate::limits::{MESSAGE_OVERHEAD_BYTES, QUEUE_OVERHEAD_BYTES, WAITER_OVERHEAD_BYTES};
-use crate::name::Tenant;
+use crate::command::{DropCause, Refusal};
+use crate::limits::{MESSAGE_OVERHEAD_BYTES, WAITER_OVERHEAD_BYTES};
 use crate::payload::Payload;
+use crate::tenant::{NodeBudget, TenantBudget};
 
 /// Messages and payload bytes that a step freed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,43 +51,47 @@ impl Ledger {
         payload_bytes + messages * MESSAGE_OVERHEAD_BYTES
     }
 
-    pub(crate) fn release_messages(&self, tenant: Tenant, freed: Freed) {
-        self.budget.bytes.release(Self::node_bytes(freed.messages, freed.bytes));
-        self.budget.tenant(tenant).bytes.release(freed.bytes);
+    /// Counts messages that were pushed.
+    pub(crate) fn count_pushed(&mut self, tenant: &TenantBudget, count: u64) {
+        self.pushed += count;
+        tenant.pushed.fetch_add(count, Relaxed);
     }
 
-    /// Charges a parked pop; false: refused, and `tenant_bound` says by whom.
-    pub(crate) fn charge_waiter(&self, tenant: Tenant) -> Result<(), WaiterRefused> {
-        if !self.budget.tenant(tenant).parked.charge(1) {
-            return Err(WaiterRefused::Tenant);
+    /// Counts messages that were delivered.
+    pub(crate) fn count_delivered(&mut self, tenant: &TenantBudget, count: u64) {
+        self.popped += count;
+        tenant.delivered.fetch_add(count, Relaxed);
+    }
+
+    pub(crate) fn release_messages(&self, tenant: &TenantBudget, freed: Freed) {
+        self.budget.bytes.release(Self::node_bytes(freed.messages, freed.bytes));
+        tenant.bytes.release(freed.bytes);
+    }
+
+    /// Charges a parked pop, or nothing.
+    pub(crate) fn charge_waiter(&self, tenant: &TenantBudget) -> Result<(), Refusal> {
+        if !tenant.parked.charge(1) {
+            return Err(Refusal::TooManyParked);
         }
         if !self.budget.bytes.charge(WAITER_OVERHEAD_BYTES) {
-            self.budget.tenant(tenant).parked.release(1);
-            return Err(WaiterRefused::Node);
+            tenant.parked.release(1);
+            return Err(Refusal::NodeBytes);
         }
         Ok(())
     }
 
     /// Charges a parked pop for which there was room a moment ago.
-    pub(crate) fn charge_waiter_unbounded(&self, tenant: Tenant) {
-        self.budget.tenant(tenant).parked.charge_unbounded(1);
+    pub(crate) fn charge_waiter_unbounded(&self, tenant: &TenantBudget) {
+        tenant.parked.charge_unbounded(1);
         self.budget.bytes.charge_unbounded(WAITER_OVERHEAD_BYTES);
     }
 
-    pub(crate) fn release_waiter(&self, tenant: Tenant) {
-        self.budget.tenant(tenant).parked.release(1);
+    pub(crate) fn release_waiter(&self, tenant: &TenantBudget) {
+        tenant.parked.release(1);
         self.budget.bytes.release(WAITER_OVERHEAD_BYTES);
     }
 
-    pub(crate) fn release_queue(&self, tenant: Tenant) {
-        self.budget.tenant(tenant).queues.release(1);
-        self.budget.bytes.release(QUEUE_OVERHEAD_BYTES);
+    pub(crate) fn release_queue(&self, tenant: &TenantBudget) {
+        self.budget.release_queue(tenant);
     }
-}
-
-/// Whose bound a parked pop would have passed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WaiterRefused {
-    Tenant,
-    Node,
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::budget::SharedCounters;
-use crate::command::{OwnedCommand, OwnedRequest, Refusal};
+use crate::command::{OwnedCommand, Refusal};
 use crate::name::QueueName;
 use crate::options::Options;
 use crate::outbox::{Receipt, Ticket};
@@ -190,6 +190,8 @@ pub struct Wanted {
     pub room: (u64, u64),
     /// A call that is to fail where nobody listens makes no queue.
     pub must_exist: bool,
+    /// A pop that may wait, or a call: it needs room for that too.
+    pub parks: bool,
 }
 
 /// What a part of a queue must know to serve.
@@ -322,11 +324,4 @@ pub(crate) enum Deferred {
     Command(Ticket, OwnedCommand),
     /// Another shard's letter.
     Letter(ShardIndex, Letter),
-}
-
-impl Deferred {
-    /// Whether it is a call that is to fail where nobody listens.
-    pub(crate) fn fails_fast(&self) -> bool {
-        matches!(self, Self::Command(_, OwnedCommand { request: OwnedRequest::Call { fail_fast: true, .. }, .. }))
-    }
 }

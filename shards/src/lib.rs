@@ -23,6 +23,7 @@ mod deadlines;
 mod depart;
 mod due;
 mod forget;
+mod grants;
 mod group;
 mod groups;
 mod home;
@@ -49,12 +50,14 @@ mod seq;
 mod shard;
 mod status;
 mod switch;
+mod tenant;
+mod tenants;
 mod time;
 mod undeliver;
 mod waiters;
 mod wake;
 
-pub use budget::{Bound, NodeBudget, Rate, Reservation, TenantBudget};
+pub use budget::{Bound, Rate};
 pub use command::{
     AckItem, Command, DropCause, Outcome, OwnedAckItem, OwnedCommand, OwnedReplyItem, OwnedRequest, Refusal, ReplyItem, Verdict,
 };
@@ -67,5 +70,6 @@ pub use payload::Payload;
 pub use placement::{ShardIndex, home_shard, shard_of};
 pub use seq::{NO_INBOX, inbox_of, inbox_shard};
 pub use shard::{Shard, ShardConfig, ShardGauges};
+pub use tenant::{Allowance, NodeBudget, Reservation, Usage};
 pub use time::{Span, Time};
 pub use undeliver::Undelivered;

@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use crate::budget::Reservation;
 use crate::command::{Command, DropCause, Refusal};
 use crate::home::OpKind;
 use crate::letter::Order;
@@ -14,16 +13,24 @@ use crate::options::Options;
 use crate::outbox::{Answer, Outbox, Ticket};
 use crate::queue::QueueIndex;
 use crate::shard::Shard;
+use crate::tenant::Reservation;
 use crate::time::Time;
 
 impl Shard {
     /// Asks whether a queue, whose home this is, may be declared, and reserves what it will be charged: nothing when it exists.
     ///
     /// # Errors
-    /// The bound that has no room.
-    pub fn admit_declaration(&self, tenant: Tenant, queue: &str) -> Result<Reservation, Refusal> {
+    /// The grant that is missing, or the bound that has no room.
+    pub fn admit_declaration(&mut self, tenant: Tenant, queue: &str) -> Result<Reservation, Refusal> {
+        if !self.tenants.admits(tenant) {
+            return Err(Refusal::NotGranted);
+        }
         let exists = self.queues.find(tenant, queue).is_some_and(|index| self.queues.get(index).exists);
-        if exists { Ok(Reservation::nothing()) } else { Reservation::of_queue(Arc::clone(&self.ledger.budget), tenant) }
+        if exists {
+            return Ok(Reservation::nothing());
+        }
+        let budget = self.tenants.obtain(tenant).ok_or(Refusal::TooManyTenants)?;
+        Reservation::of_queue(Arc::clone(&self.ledger.budget), Arc::clone(budget))
     }
 
     pub(crate) fn configure(&mut self, now: Time, ticket: Ticket, command: Command<'_>, out: &mut impl Outbox) {
@@ -35,7 +42,7 @@ impl Shard {
         let index = match found.filter(|index| self.queues.get(*index).exists) {
             Some(index) => index,
             None => {
-                self.ledger.budget.charge_agreed_queue(tenant);
+                self.ledger.budget.charge_agreed_queue(self.tenants.agreed(tenant));
                 self.insert_queue(tenant, queue, now)
             }
         };

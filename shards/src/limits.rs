@@ -17,6 +17,12 @@ pub const NAME_BYTES_MAX: usize = 512;
 /// Shards of one node.
 pub const SHARDS_MAX: usize = 256;
 
+/// Tenants of one node at once that have no grant.
+pub const TENANTS_MAX: usize = 65_536;
+
+/// A tenant without a grant that holds nothing is forgotten when it was not seen for this long, or up to as long again.
+pub const TENANT_IDLE: Span = Span::from_secs(60);
+
 /// How long after a pop was answered a partition counts as listened to.
 pub const LISTENING_SPAN: Span = Span::from_secs(5);
 

@@ -62,7 +62,7 @@ impl Shard {
 
     fn joined(&mut self, now: Time, name: &QueueName, generation: u64, outcome: Result<Box<Agreement>, Refusal>, out: &mut impl Outbox) {
         let Some(index) = self.queues.find(name.tenant, &name.name) else { return };
-        let work = self.queues.get_mut(index).link.take_deferred();
+        let mut work = self.queues.get_mut(index).link.take_deferred();
         match outcome {
             Ok(agreement) => {
                 self.agree(index, generation, *agreement, now, out);
@@ -70,14 +70,13 @@ impl Shard {
                 self.resume(now, work, out);
             }
             Err(refusal) => {
-                // A call that fails where there is no queue says nothing of what others want of it.
-                let (work, others): (Vec<_>, Vec<_>) =
-                    work.into_iter().partition(|work| refusal != Refusal::NoConsumers || work.fails_fast());
+                // What the home said is for the one that made this part ask: the others ask for themselves.
+                let first = work.pop_front();
                 if let Some(membership) = self.queues.get_mut(index).link.membership_mut() {
                     membership.state = MemberState::Vacant;
                 }
-                self.refuse_all(now, work, refusal, out);
-                self.resume(now, others, out);
+                self.refuse_all(now, first, refusal, out);
+                self.resume(now, work, out);
                 self.reap(index, out);
             }
         }
@@ -260,7 +259,7 @@ impl Shard {
         }
         queue.book_evicted(freed);
         self.ledger.budget.bytes.release(Ledger::node_bytes(freed.messages, freed.bytes));
-        self.ledger.budget.tenant(queue.tenant).bytes.release(freed.bytes);
+        queue.budget.bytes.release(freed.bytes);
         (freed.messages, freed.bytes)
     }
 

@@ -9,9 +9,9 @@ use smallvec::SmallVec;
 
 use crate::command::{Command, Refusal};
 use crate::deadlines::{Kind, Owner};
-use crate::ledger::{Freed, WaiterRefused};
+use crate::ledger::Freed;
 use crate::letter::{Deferred, Wanted};
-use crate::limits::{ANSWER_PAYLOAD_BYTES_MAX, GROUPS_MAX, PARTITIONS_MAX, QUEUE_OVERHEAD_BYTES};
+use crate::limits::{ANSWER_PAYLOAD_BYTES_MAX, GROUPS_MAX, PARTITIONS_MAX};
 use crate::link::Link;
 use crate::name::{PrivateGroup, QueueName, Tenant};
 use crate::outbox::{Delivery, Outbox, Receipt, ReceiptMessage, ReceiptRun, Ticket};
@@ -76,7 +76,8 @@ impl Shard {
             _ => {
                 let command = command.into_owned();
                 let name = QueueName { tenant, name: Arc::clone(&command.queue) };
-                self.join(now, &name, Deferred::Command(ticket, command), Wanted::default(), out);
+                let parks = wait_until.is_some_and(|until| until > now);
+                self.join(now, &name, Deferred::Command(ticket, command), Wanted { parks, ..Wanted::default() }, out);
             }
         }
     }
@@ -84,27 +85,10 @@ impl Shard {
     /// A pop makes its queue. One that would then be refused a place to wait makes nothing.
     fn pop_new(&mut self, now: Time, request: PopRequest<'_>, out: &mut impl Outbox) -> Result<(), Refusal> {
         if request.wait_until.is_some_and(|until| until > now) {
-            // Checked together with the queue's own charge, then given back: the park below charges it for good.
-            self.charge_waiter(request.tenant)?;
-            let budget = Arc::clone(&self.ledger.budget);
-            let fits = budget.bytes.charge(QUEUE_OVERHEAD_BYTES);
-            if fits {
-                budget.bytes.release(QUEUE_OVERHEAD_BYTES);
-            }
-            self.ledger.release_waiter(request.tenant);
-            if !fits {
-                return Err(Refusal::NodeBytes);
-            }
+            self.could_fit_new(request.tenant, Wanted { parks: true, ..Wanted::default() })?;
         }
         let index = self.create_queue(request.tenant, request.queue, now)?;
         self.pop_from(now, index, request, out)
-    }
-
-    pub(crate) fn charge_waiter(&self, tenant: Tenant) -> Result<(), Refusal> {
-        self.ledger.charge_waiter(tenant).map_err(|refused| match refused {
-            WaiterRefused::Tenant => Refusal::TooManyParked,
-            WaiterRefused::Node => Refusal::NodeBytes,
-        })
     }
 
     /// A pop of a queue that exists here.
@@ -123,8 +107,9 @@ impl Shard {
         if must_wait {
             // Checked before a group or partition is made for it; charged when it parks. One that asks other cores first makes a
             // group only where there are messages for it.
-            self.charge_waiter(request.tenant)?;
-            self.ledger.release_waiter(request.tenant);
+            let budget = &self.queues.get(index).budget;
+            self.ledger.charge_waiter(budget)?;
+            self.ledger.release_waiter(budget);
         }
         let queue = self.queues.get(index);
         let group = match group {
@@ -180,7 +165,7 @@ impl Shard {
             let waiter = self.park(index, waiter);
             return self.ask_before_parking(now, waiter, out);
         }
-        self.ledger.charge_waiter_unbounded(request.tenant);
+        self.ledger.charge_waiter_unbounded(&self.queues.get(index).budget);
         self.park(index, waiter);
         match ring {
             Some(ring) => self.wake_group_in_ring(now, index, group, ring, out),
@@ -256,7 +241,7 @@ impl Shard {
         queue.groups.note_waiting(group);
         queue.used_at = now;
         if waiter.is_charged {
-            self.ledger.release_waiter(queue.tenant);
+            self.ledger.release_waiter(&queue.budget);
         }
         self.arm_queue(now, index);
         waiter
@@ -315,7 +300,7 @@ impl Shard {
         let queue = self.queues.get(index);
         Some(Receipt {
             shard: self.config.index,
-            tenant: queue.tenant,
+            tenant: queue.tenant(),
             queue: Arc::clone(&queue.name),
             generation: queue.generation,
             group: Arc::clone(&queue.groups.get(reach.group).name),
@@ -373,7 +358,7 @@ impl Shard {
         }
         runs.push(ReceiptRun { partition, messages });
         queue.release(freed, &self.ledger);
-        self.ledger.popped += taken;
+        self.ledger.count_delivered(&queue.budget, taken);
         if reach.auto_ack {
             self.ledger.acked += taken;
             self.after_release(now, index, ring, freed);

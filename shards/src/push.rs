@@ -19,6 +19,7 @@ use crate::payload::Payload;
 use crate::queue::{GroupIndex, Queue, QueueIndex};
 use crate::seq;
 use crate::shard::Shard;
+use crate::tenant::TenantBudget;
 use crate::time::Time;
 
 /// Messages and payload bytes.
@@ -74,6 +75,19 @@ impl PushRequest<'_> {
     }
 }
 
+/// A call's inbox counts as a parked pop; its bytes are charged to the node with the push's.
+fn charge_inbox(budget: &TenantBudget, push: &PushRequest<'_>) -> Result<(), Refusal> {
+    let fits = push.call.is_none() || budget.parked.charge(1);
+    if fits { Ok(()) } else { Err(Refusal::TooManyParked) }
+}
+
+/// The push of a call was refused.
+fn release_inbox(budget: &TenantBudget, push: &PushRequest<'_>) {
+    if push.call.is_some() {
+        budget.parked.release(1);
+    }
+}
+
 fn size_of(payloads: &[Payload]) -> Room {
     (payloads.len() as u64, payloads.iter().map(|payload| payload.len() as u64).sum())
 }
@@ -112,10 +126,10 @@ impl Shard {
     /// `is_resumed`: it was deferred before, and has spent its rate.
     pub(crate) fn push(&mut self, now: Time, mut push: PushRequest<'_>, is_resumed: bool, out: &mut impl Outbox) {
         let (ticket, wanted) = (push.ticket, push.wanted());
-        if !is_resumed && let Err(retry_after) = self.ledger.budget.tenant(push.tenant).rate.spend(now, wanted.0) {
-            return self.refuse(ticket, Refusal::RateLimited { retry_after }, out);
-        }
         let found = self.queues.find(push.tenant, push.queue);
+        if !is_resumed && let Err(refusal) = self.spend_rate(now, found, push.tenant, wanted.0) {
+            return self.refuse(ticket, refusal, out);
+        }
         let is_unheard = push.fails_fast() && !found.is_some_and(|index| self.has_listeners(now, index, push.partition));
         let done = match found {
             Some(index) if self.queues.get(index).link.holds_back() => {
@@ -129,7 +143,7 @@ impl Shard {
             _ => {
                 let command = push.take_command();
                 let queue = QueueName { tenant: push.tenant, name: Arc::clone(&command.queue) };
-                let wanted = Wanted { room: wanted, must_exist: is_unheard };
+                let wanted = Wanted { room: wanted, must_exist: is_unheard, parks: push.call.is_some() };
                 return self.join(now, &queue, Deferred::Command(ticket, command), wanted, out);
             }
         };
@@ -140,16 +154,35 @@ impl Shard {
         }
     }
 
-    /// Whether a push that makes its queue passes, without charging anything: what a home checks for a member.
-    pub(crate) fn could_fit_new(&self, wanted: Room) -> Result<(), Refusal> {
-        let max = max_room(&self.default_options);
-        if wanted.0 > max.0 || wanted.1 > max.1 { Err(Refusal::QueueFull { can_fit: false }) } else { Ok(()) }
+    /// Spends the rate of a push to the queue that was found, or to one that is not there.
+    fn spend_rate(&mut self, now: Time, found: Option<QueueIndex>, tenant: Tenant, messages: u64) -> Result<(), Refusal> {
+        let budget = match found {
+            Some(index) => &self.queues.get(index).budget,
+            None => self.tenants.obtain(tenant).ok_or(Refusal::TooManyTenants)?,
+        };
+        budget.rate.spend(now, messages).map_err(|retry_after| Refusal::RateLimited { retry_after })
     }
 
-    fn admit_to_new(&self, push: &PushRequest<'_>) -> Result<(), Refusal> {
-        let wanted = push.wanted();
-        let budget = &self.ledger.budget;
-        let tenant = budget.tenant(push.tenant);
+    /// Whether there is room for a queue and what it is wanted for, without charging anything for good: what a home checks for a member.
+    pub(crate) fn could_fit_new(&mut self, tenant: Tenant, wanted: Wanted) -> Result<(), Refusal> {
+        let budget = Arc::clone(self.tenants.obtain(tenant).ok_or(Refusal::TooManyTenants)?);
+        let parked = u64::from(wanted.parks);
+        let node_bytes = QUEUE_OVERHEAD_BYTES + Ledger::node_bytes(wanted.room.0, wanted.room.1) + parked * WAITER_OVERHEAD_BYTES;
+        if !budget.parked.charge(parked) {
+            return Err(Refusal::TooManyParked);
+        }
+        let admitted = self.admit_to_new(&budget, wanted.room, node_bytes);
+        budget.parked.release(parked);
+        if admitted.is_ok() {
+            budget.bytes.release(wanted.room.1);
+            budget.queues.release(1);
+            self.ledger.budget.bytes.release(node_bytes);
+        }
+        admitted
+    }
+
+    /// Charges for a queue and what is pushed to it: to the tenant, then to the queue's bounds, then `node_bytes` to the node.
+    fn admit_to_new(&self, tenant: &TenantBudget, wanted: Room, node_bytes: u64) -> Result<(), Refusal> {
         if !tenant.bytes.charge(wanted.1) {
             return Err(Refusal::TenantBytes);
         }
@@ -157,10 +190,13 @@ impl Shard {
             tenant.bytes.release(wanted.1);
             return Err(Refusal::TenantQueues);
         }
-        let refusal = match self.could_fit_new(wanted) {
-            Err(refusal) => refusal,
-            Ok(()) if budget.bytes.charge(QUEUE_OVERHEAD_BYTES + push.node_bytes()) => return Ok(()),
-            Ok(()) => Refusal::NodeBytes,
+        let max = max_room(&self.default_options);
+        let refusal = if wanted.0 > max.0 || wanted.1 > max.1 {
+            Refusal::QueueFull { can_fit: false }
+        } else if self.ledger.budget.bytes.charge(node_bytes) {
+            return Ok(());
+        } else {
+            Refusal::NodeBytes
         };
         tenant.bytes.release(wanted.1);
         tenant.queues.release(1);
@@ -169,8 +205,9 @@ impl Shard {
 
     fn push_to_new(&mut self, now: Time, push: &mut PushRequest<'_>, out: &mut impl Outbox) -> Result<bool, Refusal> {
         let wanted = push.wanted();
-        self.charge_inbox(push)?;
-        self.admit_to_new(push).inspect_err(|_| self.release_inbox(push))?;
+        let budget = Arc::clone(self.tenants.obtain(push.tenant).ok_or(Refusal::TooManyTenants)?);
+        charge_inbox(&budget, push)?;
+        self.admit_to_new(&budget, wanted, QUEUE_OVERHEAD_BYTES + push.node_bytes()).inspect_err(|_| release_inbox(&budget, push))?;
         let index = self.insert_queue(push.tenant, push.queue, now);
         self.queues.get_mut(index).counters.charge_unbounded(wanted.0, wanted.1);
         self.append(now, index, push, out);
@@ -180,10 +217,10 @@ impl Shard {
     /// Whether the push is done; false: it waits for other cores.
     fn push_into(&mut self, now: Time, index: QueueIndex, push: &mut PushRequest<'_>, out: &mut impl Outbox) -> Result<bool, Refusal> {
         let (_, bytes) = push.wanted();
-        let budget = Arc::clone(&self.ledger.budget);
-        self.charge_inbox(push)?;
-        if !budget.tenant(push.tenant).bytes.charge(bytes) {
-            self.release_inbox(push);
+        let budget = Arc::clone(&self.queues.get(index).budget);
+        charge_inbox(&budget, push)?;
+        if !budget.bytes.charge(bytes) {
+            release_inbox(&budget, push);
             return Err(Refusal::TenantBytes);
         }
         let admitted = self.admit(now, index, push, out);
@@ -191,8 +228,8 @@ impl Shard {
             Ok(true) => self.append(now, index, push, out),
             Ok(false) => {}
             Err(_) => {
-                budget.tenant(push.tenant).bytes.release(bytes);
-                self.release_inbox(push);
+                budget.bytes.release(bytes);
+                release_inbox(&budget, push);
             }
         }
         admitted
@@ -229,7 +266,7 @@ impl Shard {
         self.keep_waiting(index, push);
         let queue = self.queues.get(index);
         let letter = Letter::MakeRoom { queue: queue.full_name(), generation: queue.generation, ticket: push.ticket, wanted, made };
-        self.deliver_letter(now, self.home_of(queue.tenant, &queue.name), letter, out);
+        self.deliver_letter(now, self.home_of(queue.tenant(), &queue.name), letter, out);
         Ok(false)
     }
 
@@ -263,9 +300,8 @@ impl Shard {
             queue.evict_first(ring, DropCause::Bounds, now, &mut self.ledger, &mut freed);
         }
         queue.book_evicted(freed);
-        let budget = &self.ledger.budget;
-        budget.bytes.release(Ledger::node_bytes(freed.messages, freed.bytes) - credit);
-        budget.tenant(queue.tenant).bytes.release(freed.bytes);
+        self.ledger.budget.bytes.release(Ledger::node_bytes(freed.messages, freed.bytes) - credit);
+        queue.budget.bytes.release(freed.bytes);
         (freed.messages, freed.bytes)
     }
 
@@ -279,8 +315,8 @@ impl Shard {
             last = seq::nth(*seqs_given, shard, shard_count, is_call);
             last
         };
-        self.ledger.pushed += push.payloads.len() as u64;
         let queue = self.queues.get_mut(index);
+        self.ledger.count_pushed(&queue.budget, push.payloads.len() as u64);
         queue.used_at = now;
         queue.append(ring, now, push.payloads.drain(..), next_seq);
         if let Some(call) = push.call {
@@ -378,9 +414,10 @@ impl Shard {
     fn withdraw_push(&mut self, ticket: Ticket) -> Option<WaitingPush> {
         let push = self.waiting_pushes.remove(&ticket)?;
         let (messages, bytes) = size_of(&push.payloads);
-        self.ledger.release_messages(push.name.tenant, Freed { messages, bytes });
+        let budget = self.tenants.charged(push.name.tenant);
+        self.ledger.release_messages(budget, Freed { messages, bytes });
         if push.call.is_some() {
-            self.ledger.release_waiter(push.name.tenant);
+            self.ledger.release_waiter(budget);
         }
         Some(push)
     }

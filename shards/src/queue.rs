@@ -23,6 +23,7 @@ use crate::options::Options;
 use crate::payload::Payload;
 use crate::ring::{Pick, Ring};
 use crate::rings::Rings;
+use crate::tenant::TenantBudget;
 use crate::time::Time;
 
 /// A queue in its shard's table.
@@ -51,7 +52,8 @@ pub(crate) struct Place {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    pub(crate) tenant: Tenant,
+    /// The tenant's.
+    pub(crate) budget: Arc<TenantBudget>,
     pub(crate) name: Arc<str>,
     /// Grows with every reset and delete; of the home, which gives it to the other parts.
     pub(crate) generation: u64,
@@ -96,9 +98,9 @@ pub(crate) struct Given {
 }
 
 impl Queue {
-    pub(crate) fn new(tenant: Tenant, name: Arc<str>, generation: u64, options: Arc<Options>, now: Time) -> Self {
+    pub(crate) fn new(budget: Arc<TenantBudget>, name: Arc<str>, generation: u64, options: Arc<Options>, now: Time) -> Self {
         Self {
-            tenant,
+            budget,
             name,
             generation,
             options,
@@ -119,9 +121,14 @@ impl Queue {
         }
     }
 
+    /// Whose.
+    pub(crate) fn tenant(&self) -> Tenant {
+        self.budget.tenant
+    }
+
     /// What letters call it.
     pub(crate) fn full_name(&self) -> QueueName {
-        QueueName { tenant: self.tenant, name: Arc::clone(&self.name) }
+        QueueName { tenant: self.tenant(), name: Arc::clone(&self.name) }
     }
 
     /// Registers a group at the oldest message held, a private one behind everything: `end` is above every seq there is and not above
@@ -326,7 +333,7 @@ impl Queue {
         self.held -= freed.messages;
         self.bytes -= freed.bytes;
         self.counters.release(freed.messages, freed.bytes);
-        ledger.release_messages(self.tenant, freed);
+        ledger.release_messages(&self.budget, freed);
     }
 
     /// Books what was evicted for a push: it stays charged to the counters until the push takes it over.

@@ -72,7 +72,7 @@ impl Queues {
     pub(crate) fn find(&self, tenant: Tenant, name: &str) -> Option<QueueIndex> {
         let is_it = |index: &QueueIndex| {
             let queue = self.queues.get(*index);
-            queue.tenant == tenant && *queue.name == *name
+            queue.tenant() == tenant && *queue.name == *name
         };
         self.by_name.find(self.hash(tenant, name), is_it).copied()
     }
@@ -95,7 +95,7 @@ impl Queues {
     }
 
     pub(crate) fn insert(&mut self, queue: Queue) -> QueueIndex {
-        let hash = self.hash(queue.tenant, &queue.name);
+        let hash = self.hash(queue.tenant(), &queue.name);
         let Cells { cells, free } = &mut self.queues;
         let index = match free.pop() {
             Some(index) => {
@@ -110,14 +110,14 @@ impl Queues {
         let (cells, hasher) = (&self.queues, &self.hasher);
         self.by_name.insert_unique(hash, index, |other| {
             let queue = cells.get(*other);
-            hasher.hash_one((queue.tenant.0, &*queue.name))
+            hasher.hash_one((queue.tenant().0, &*queue.name))
         });
         index
     }
 
     pub(crate) fn remove(&mut self, index: QueueIndex) -> Box<Queue> {
         let queue = self.queues.cells[index.0 as usize].take().unwrap_or_else(|| unreachable!("an index names a queue"));
-        if let Ok(entry) = self.by_name.find_entry(self.hash(queue.tenant, &queue.name), |other| *other == index) {
+        if let Ok(entry) = self.by_name.find_entry(self.hash(queue.tenant(), &queue.name), |other| *other == index) {
             entry.remove();
         }
         self.queues.free.push(index.0);

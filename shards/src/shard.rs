@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::budget::NodeBudget;
 use crate::calls::{CallTerms, Calls};
 use crate::claim::Claim;
 use crate::command::{Command, OwnedCommand, Refusal};
@@ -26,6 +25,8 @@ use crate::push::{PushRequest, WaitingPush};
 use crate::queue::{Queue, QueueIndex};
 use crate::queues::Queues;
 use crate::ring::Ring;
+use crate::tenant::NodeBudget;
+use crate::tenants::Tenants;
 use crate::time::{Span, Time};
 use crate::waiters::Waiters;
 
@@ -80,6 +81,7 @@ pub struct Shard {
     pub(crate) config: ShardConfig,
     pub(crate) default_options: Arc<Options>,
     pub(crate) queues: Queues,
+    pub(crate) tenants: Tenants,
     pub(crate) ledger: Ledger,
     pub(crate) waiters: Waiters,
     pub(crate) calls: Calls,
@@ -105,6 +107,7 @@ impl Shard {
         Self {
             default_options: Arc::new(config.default_options),
             queues: Queues::new(config.hash_seed),
+            tenants: Tenants::new(Arc::clone(&config.budget), config.hash_seed),
             ledger: Ledger::new(Arc::clone(&config.budget)),
             waiters: Waiters::new(),
             calls: Calls::new(),
@@ -129,8 +132,16 @@ impl Shard {
         self.run(now, ticket, command, false, out);
     }
 
+    /// Whether a tenant may use the family: the caller asks before it gives commands, since one request may be several.
+    pub fn admits(&mut self, tenant: Tenant) -> bool {
+        self.tenants.admits(tenant)
+    }
+
     /// `is_resumed`: it was deferred before, and has spent its rate.
     pub(crate) fn run(&mut self, now: Time, ticket: Ticket, command: Command<'_>, is_resumed: bool, out: &mut impl Outbox) {
+        if command.gated_tenant().is_some_and(|tenant| !self.tenants.admits(tenant)) {
+            return self.refuse(ticket, Refusal::NotGranted, out);
+        }
         match command {
             Command::Push { tenant, queue, partition, payloads } => {
                 self.push(now, PushRequest { ticket, tenant, queue, partition, payloads, call: None }, is_resumed, out);
@@ -176,12 +187,12 @@ impl Shard {
     /// When [`Shard::expire`] has something to do next.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
-        self.deadlines.next().into_iter().chain(self.departures.next_at()).min()
+        [self.deadlines.next(), self.departures.next_at(), self.tenants.next_deadline()].into_iter().flatten().min()
     }
 
     /// Lets everything due by `now` happen: first what drops messages or brings them back, so that what comes back together is given
     /// together and nothing expired is delivered; then calls that end, and take back what nobody took; then pops that end; then
-    /// private groups whose subscriber left; then collection.
+    /// private groups whose subscriber left; then collection; then tenants that nothing is left of.
     pub fn expire(&mut self, now: Time, out: &mut impl Outbox) {
         let mut touched: SmallVec<[QueueIndex; 4]> = SmallVec::new();
         while let Some(Owner::Ring(queue, ring)) = self.deadlines.pop_due(Kind::Ring, now) {
@@ -204,6 +215,7 @@ impl Shard {
         while let Some(Owner::Queue(queue)) = self.deadlines.pop_due(Kind::Queue, now) {
             self.queue_due(now, queue, out);
         }
+        self.tenants.expire(now);
     }
 
     /// Totals and gauges.
@@ -251,7 +263,8 @@ impl Shard {
 
     /// Charges for a queue that a pop makes, and makes it.
     pub(crate) fn create_queue(&mut self, tenant: Tenant, name: &str, now: Time) -> Result<QueueIndex, Refusal> {
-        self.ledger.budget.charge_queue(tenant)?;
+        let budget = self.tenants.obtain(tenant).ok_or(Refusal::TooManyTenants)?;
+        self.ledger.budget.charge_queue(budget)?;
         Ok(self.insert_queue(tenant, name, now))
     }
 
@@ -261,7 +274,8 @@ impl Shard {
             Some(index) => index,
             None => {
                 let generation = self.next_generation();
-                self.queues.insert(Queue::new(tenant, name.into(), generation, Arc::clone(&self.default_options), now))
+                let budget = Arc::clone(self.tenants.charged(tenant));
+                self.queues.insert(Queue::new(budget, name.into(), generation, Arc::clone(&self.default_options), now))
             }
         };
         let queue = self.queues.get_mut(index);
@@ -280,7 +294,8 @@ impl Shard {
         let index = match self.queues.find(name.tenant, &name.name) {
             Some(index) => index,
             None => {
-                let mut queue = Queue::new(name.tenant, Arc::clone(&name.name), 0, Arc::clone(&self.default_options), now);
+                let Some(budget) = self.tenants.obtain(name.tenant).cloned() else { return self.refuse_work(work, out) };
+                let mut queue = Queue::new(budget, Arc::clone(&name.name), 0, Arc::clone(&self.default_options), now);
                 queue.exists = false;
                 queue.link = Link::Member(Box::new(Membership {
                     home,
@@ -301,6 +316,13 @@ impl Shard {
         membership.deferred.push_back(work);
         if asks {
             out.send(home, Letter::Join { queue: name.clone(), wanted });
+        }
+    }
+
+    /// There is no room for one more tenant.
+    fn refuse_work(&self, work: Deferred, out: &mut impl Outbox) {
+        if let Deferred::Command(ticket, _) = work {
+            self.refuse(ticket, Refusal::TooManyTenants, out);
         }
     }
 
@@ -338,6 +360,8 @@ impl Shard {
             return;
         }
         let mut queue = self.queues.remove(index);
+        // It may have been the last that kept its tenant.
+        self.tenants.find(queue.tenant());
         self.deadlines.disarm(Kind::Queue, &mut queue.deadline);
         for (_, ring) in queue.rings.iter_mut() {
             self.deadlines.disarm(Kind::Ring, &mut ring.deadline);

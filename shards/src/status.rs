@@ -10,7 +10,7 @@ use crate::shard::Shard;
 
 impl Shard {
     pub(crate) fn list(&self, tenant: Tenant, prefix: &str, after: &str, limit: usize) -> Vec<QueueReport> {
-        let is_asked = |queue: &Queue| queue.exists && queue.tenant == tenant && queue.name.starts_with(prefix) && *queue.name > *after;
+        let is_asked = |queue: &Queue| queue.exists && queue.tenant() == tenant && queue.name.starts_with(prefix) && *queue.name > *after;
         let mut queues: Vec<&Queue> = self.queues.iter().map(|(_, queue)| queue).filter(|queue| is_asked(queue)).collect();
         if queues.len() > limit {
             queues.select_nth_unstable_by(limit, |one, other| one.name.cmp(&other.name));

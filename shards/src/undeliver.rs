@@ -4,8 +4,6 @@
 //! answer of which no byte was sent costs its messages nothing, autoAck or not; of one that broke in the middle leased messages come
 //! back with their attempt charged, and those settled at delivery are spent.
 
-use std::sync::Arc;
-
 use crate::cursor::DeliveryState;
 use crate::ledger::{Freed, Ledger};
 use crate::letter::Letter;
@@ -131,8 +129,7 @@ impl Shard {
         queue.held += 1;
         queue.bytes += bytes;
         queue.counters.charge_unbounded(1, bytes);
-        let budget = Arc::clone(&self.ledger.budget);
-        budget.bytes.charge_unbounded(Ledger::node_bytes(1, bytes));
-        budget.tenant(queue.tenant).bytes.charge_unbounded(bytes);
+        self.ledger.budget.bytes.charge_unbounded(Ledger::node_bytes(1, bytes));
+        queue.budget.bytes.charge_unbounded(bytes);
     }
 }

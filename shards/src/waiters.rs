@@ -207,6 +207,11 @@ impl Waiters {
         waiter
     }
 
+    /// Every waiter.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Waiter> {
+        self.cells.iter().filter_map(|cell| if let Cell::Taken(waiter) = cell { Some(waiter) } else { None })
+    }
+
     /// The waiters of a list by index, oldest first.
     pub(crate) fn iter_indexes(&self, list: WaiterList) -> impl Iterator<Item = WaiterIndex> {
         let mut index = list.head;

@@ -101,3 +101,66 @@ fn threads_that_spend_one_rate_spend_its_burst_and_no_more() {
     let (rate, now) = (Rate::new(1, 2 * ROUNDS), Time(1_000_000_000));
     assert_eq!(storm(ROUNDS, |_| rate.spend(now, 1).is_ok()), 2 * ROUNDS);
 }
+
+/// One thread moves the ceiling down and up while the other charges; they meet before each look.
+#[test]
+fn a_ceiling_that_moves_while_others_charge_refuses_from_then_on_and_loses_nothing() {
+    let (bound, meeting) = (Bound::new(6), Meeting::default());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..MEETINGS {
+                meeting.meet();
+                let first = bound.charge(4);
+                meeting.meet();
+                // By now the ceiling is 3: what is held stays, and nothing is added to it.
+                assert!(!bound.charge(4) && bound.used() == if first { 4 } else { 0 });
+                meeting.meet();
+                if first {
+                    bound.release(4);
+                }
+                meeting.meet();
+            }
+        });
+        for _ in 0..MEETINGS {
+            meeting.meet();
+            bound.set_max(3);
+            meeting.meet();
+            meeting.meet();
+            bound.set_max(6);
+            meeting.meet();
+        }
+    });
+    assert_eq!(bound.used(), 0);
+}
+
+#[test]
+fn charges_under_a_moving_ceiling_never_pass_the_highest_and_are_counted_to_the_last() {
+    const ROUNDS: u64 = 1_000_000;
+    let bound = Bound::new(7);
+    let granted = storm(ROUNDS, |round| {
+        bound.set_max(3 + round % 5);
+        let amount = 1 + round % 3;
+        let is_granted = bound.charge(amount);
+        assert!(bound.used() <= 7);
+        if is_granted {
+            bound.release(amount);
+        }
+        is_granted
+    });
+    assert_eq!((bound.used(), granted > 0), (0, true));
+}
+
+/// A change that a spend meets halfway may let a burst pass by the old number; it never stops the tenant for longer than a burst takes.
+#[test]
+fn a_rate_that_changes_while_others_spend_is_itself_again_after_one_burst() {
+    let rate = Rate::new(1_000_000, 1_000_000);
+    let now = Time(1_000_000_000);
+    storm(200_000, |round| {
+        let (per_second, burst) = if round % 2 == 0 { (1, 2) } else { (1_000_000, 1_000_000) };
+        rate.set(per_second, burst);
+        rate.spend(now, 10_000).is_ok()
+    });
+    rate.set(1, 2);
+    let later = Time(now.0 + 2_000_000_000);
+    assert_eq!((rate.spend(later, 2), rate.spend(later, 1).is_err()), (Ok(()), true));
+}

@@ -76,7 +76,7 @@ pub fn pop_message(out: &mut Vec<u8>, spelling: &mut Spelling, delivery: &Delive
     out.reserve(head.len() + middle.len() + NUMBERS_BYTES_MAX + delivery.payload.len());
     let is_first = out.last() != Some(&b'}');
     out.extend_from_slice(&head[usize::from(is_first)..]);
-    id::append_numbers(out, delivery.seq, delivery.delivery);
+    id::append_numbers(out, incarnation.spelled(delivery.seq), delivery.delivery);
     match inbox_of(delivery.seq) {
         None if delivery.attempts == 1 => out.extend_from_slice(middle),
         inbox => {

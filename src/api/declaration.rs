@@ -226,7 +226,7 @@ fn read_policy(scanner: &mut Scanner<'_>) -> Result<Policy, Fault> {
 }
 
 /// A non-negative integer as JSON spells one, or None for null; -0 is refused like every sign.
-fn read_number(scanner: &mut Scanner<'_>, field: &'static str) -> Result<Option<u64>, Fault> {
+pub(super) fn read_number(scanner: &mut Scanner<'_>, field: &'static str) -> Result<Option<u64>, Fault> {
     let text = scanner.value()?;
     if text == b"null" {
         return Ok(None);

@@ -5,7 +5,7 @@
 use std::fmt;
 
 use mayfly_net::http::{Refused, Status};
-use mayfly_shards::{GROUPS_MAX, PARTITIONS_MAX, Refusal};
+use mayfly_shards::{GROUPS_MAX, PARTITIONS_MAX, Refusal, TENANTS_MAX};
 
 use super::fault::Fault;
 use super::json::append_string;
@@ -133,7 +133,8 @@ fn refusal_row(refusal: Refusal) -> Row {
         Refusal::TooManyParked => row(Status::TooManyRequests, "rate_limited", Some(1)),
         Refusal::TenantBytes | Refusal::TenantQueues => row(Status::Forbidden, "ephemeral_quota_exceeded", None),
         Refusal::NoConsumers => row(Status::Conflict, "no_consumers", None),
-        Refusal::NodeBytes => row(Status::ServiceUnavailable, "ephemeral_unavailable", Some(1)),
+        Refusal::NodeBytes | Refusal::TooManyTenants => row(Status::ServiceUnavailable, "ephemeral_unavailable", Some(1)),
+        Refusal::NotGranted => row(Status::Forbidden, "feature_gated", None),
     }
 }
 
@@ -179,6 +180,8 @@ fn fmt_refusal(refusal: Refusal, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Refusal::NoConsumers => f.write_str("nobody listens to the partition; nothing was pushed"),
         Refusal::TenantBytes => f.write_str("the tenant holds as many bytes as it may"),
         Refusal::TenantQueues => f.write_str("the tenant has as many queues as it may"),
+        Refusal::TooManyTenants => write!(f, "the node serves {TENANTS_MAX} tenants without a grant, the most there can be; try again"),
+        Refusal::NotGranted => f.write_str("the tenant is not granted the use of ephemeral queues"),
         Refusal::NodeBytes => f.write_str("the node's memory for messages is full; nothing was done, try again"),
     }
 }
@@ -248,6 +251,8 @@ mod tests {
         assert_eq!(seen(Refusal::TenantBytes), (403, "ephemeral_quota_exceeded", None));
         assert_eq!(seen(Refusal::TenantQueues), (403, "ephemeral_quota_exceeded", None));
         assert_eq!(seen(Refusal::NodeBytes), (503, "ephemeral_unavailable", Some(1)));
+        assert_eq!(seen(Refusal::TooManyTenants), (503, "ephemeral_unavailable", Some(1)));
+        assert_eq!(seen(Refusal::NotGranted), (403, "feature_gated", None));
         assert_eq!(seen(Refusal::NoConsumers), (409, "no_consumers", None));
         assert_eq!(seen(Failure::NoReply), (504, "no_reply", None));
         assert_eq!(seen(Failure::Disabled), (503, "ephemeral_disabled", Some(1)));

@@ -7,13 +7,15 @@ use std::borrow::Cow;
 
 use super::json::append_escaped;
 use super::name;
+use super::veil::Veil;
 
 /// A node's start, as it stands in ids: a random number, and its text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Incarnation {
     /// The number.
     pub number: u64,
     hex: [u8; HEX_DIGIT_COUNT],
+    veil: Veil,
 }
 
 const HEX_DIGIT_COUNT: usize = 16;
@@ -27,7 +29,24 @@ impl Incarnation {
         for (index, digit) in hex.iter_mut().enumerate() {
             *digit = HEX_DIGITS[(number >> (60 - 4 * index) & 15) as usize];
         }
-        Self { number, hex }
+        Self { number, hex, veil: Veil::default() }
+    }
+
+    /// The same, of a node of several tenants.
+    #[must_use]
+    pub fn veiled(self, veil: Veil) -> Self {
+        Self { veil, ..self }
+    }
+
+    /// The message's number that an id, or an inbox's name, of this incarnation means.
+    #[must_use]
+    pub fn seq_of(&self, spelled: u64) -> u64 {
+        self.veil.uncover(spelled)
+    }
+
+    /// What stands in ids for a message's number.
+    pub(super) fn spelled(&self, seq: u64) -> u64 {
+        self.veil.cover(seq)
     }
 
     /// 16 lower hex digits.
@@ -43,8 +62,8 @@ pub struct MessageId<'a> {
     pub incarnation: u64,
     /// Valid name.
     pub partition: Cow<'a, str>,
-    /// The message's number.
-    pub seq: u64,
+    /// The message's number as spelled: see [`Incarnation::seq_of`].
+    pub spelled_seq: u64,
     /// Which delivery to the group: 1 for the first.
     pub delivery: u32,
 }
@@ -73,7 +92,7 @@ pub(super) fn append_text(out: &mut Vec<u8>, incarnation: &Incarnation, partitio
     append_incarnation(out, incarnation);
     out.extend_from_slice(partition.as_bytes());
     out.push(b':');
-    append_numbers(out, seq, delivery);
+    append_numbers(out, incarnation.spelled(seq), delivery);
 }
 
 fn append_incarnation(out: &mut Vec<u8>, incarnation: &Incarnation) {
@@ -103,7 +122,7 @@ pub fn parse(text: &str) -> Option<MessageId<'_>> {
         Some((seq, delivery)) => (seq, u32::try_from(parse_decimal(delivery)?).ok().filter(|&n| n >= 2)?),
         None => (number, 1),
     };
-    Some(MessageId { incarnation, partition: Cow::Borrowed(partition), seq: parse_decimal(seq)?, delivery })
+    Some(MessageId { incarnation, partition: Cow::Borrowed(partition), spelled_seq: parse_decimal(seq)?, delivery })
 }
 
 pub(super) fn parse_incarnation(hex: &str) -> Option<u64> {

@@ -25,6 +25,7 @@ pub fn append(out: &mut Vec<u8>, incarnation: &Incarnation, number: u64) {
     out.extend_from_slice(PREFIX.as_bytes());
     out.extend_from_slice(incarnation.hex());
     out.push(b':');
+    let number = incarnation.spelled(number);
     let digit_count = (64 - number.leading_zeros()).div_ceil(4).max(1);
     out.extend((0..digit_count).rev().map(|place| id::HEX_DIGITS[(number >> (4 * place) & 15) as usize]));
 }
@@ -40,7 +41,7 @@ pub fn is_inbox(name: &str) -> bool {
 pub fn target<'a>(name: Cow<'a, str>, incarnation: &Incarnation) -> Target<'a> {
     match parse(&name) {
         None => Target::Queue(name),
-        Some((of, number)) => Target::Inbox(if of == incarnation.number { number } else { NO_INBOX }),
+        Some((of, number)) => Target::Inbox(if of == incarnation.number { incarnation.seq_of(number) } else { NO_INBOX }),
     }
 }
 

@@ -5,6 +5,8 @@
 //! - [`declaration`]: configure's body, and declared options → options in force.
 //! - [`call`]: the bodies of call and reply, and their answers.
 //! - [`id`] and [`inbox`]: message ids and the names of reply inboxes, to text and back.
+//! - [`quota`]: the body and the answers of the grants' route.
+//! - [`veil`]: what keeps a tenant from counting the messages of others.
 //! - [`answer`] and [`status`]: answers, appended to a connection's output.
 //! - [`merge`]: the parts that shards report → one listing, one depth.
 //! - [`error`]: every failure → status, code, prose, Retry-After, in one table.
@@ -23,10 +25,12 @@ mod json;
 pub mod merge;
 mod name;
 pub mod query;
+pub mod quota;
 pub mod request;
 pub mod route;
 pub mod status;
 pub mod subscriber;
 mod timestamp;
+pub mod veil;
 
 pub use error::Failure;

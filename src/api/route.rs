@@ -36,6 +36,10 @@ pub enum Route {
     SwitchState,
     /// The kill switch: turn it.
     Switch,
+    /// Say what a tenant may use.
+    SetQuota,
+    /// What a tenant may use, and what it uses.
+    Quota,
     /// The process runs.
     Health,
     /// The node takes requests.
@@ -54,7 +58,8 @@ impl Route {
         match self {
             Self::Push | Self::Pop | Self::Subscribe | Self::Ack | Self::Call | Self::Reply => true,
             Self::Configure | Self::Reset | Self::Delete | Self::Queues | Self::Depth => true,
-            Self::SwitchState | Self::Switch | Self::Health | Self::Ready | Self::Metrics | Self::Index => false,
+            Self::SwitchState | Self::Switch | Self::SetQuota | Self::Quota => false,
+            Self::Health | Self::Ready | Self::Metrics | Self::Index => false,
         }
     }
 }
@@ -118,7 +123,7 @@ pub enum Missed {
 }
 
 /// Every route, those of the hot path first.
-pub static ENDPOINTS: [Endpoint; 19] = [
+pub static ENDPOINTS: [Endpoint; 21] = [
     endpoint(Method::Post, exact("/api/v1/ephemeral/push"), Access::WriteOnly, Route::Push),
     endpoint(Method::Get, exact("/api/v1/ephemeral/pop"), Access::ReadWrite, Route::Pop),
     endpoint(Method::Post, exact("/api/v1/ephemeral/ack"), Access::ReadWrite, Route::Ack),
@@ -133,6 +138,8 @@ pub static ENDPOINTS: [Endpoint; 19] = [
     endpoint(Method::Get, with_queue("/api/v1/ephemeral/queues/", "/depth"), Access::ReadOnly, Route::Depth),
     endpoint(Method::Get, exact("/api/v1/system/ephemeral"), Access::Admin, Route::SwitchState),
     endpoint(Method::Post, exact("/api/v1/system/ephemeral"), Access::Admin, Route::Switch),
+    endpoint(Method::Post, exact("/api/v1/system/quota"), Access::Admin, Route::SetQuota),
+    endpoint(Method::Get, exact("/api/v1/system/quota"), Access::Admin, Route::Quota),
     endpoint(Method::Get, exact("/health"), Access::Public, Route::Health),
     endpoint(Method::Get, exact("/ready"), Access::Public, Route::Ready),
     endpoint(Method::Get, exact("/metrics"), Access::Public, Route::Metrics),
@@ -293,6 +300,7 @@ mod tests {
             (Method::Get, "/api/v1/ephemeral/queue", "DELETE"),
             (Method::Delete, "/api/v1/ephemeral/queues", "GET, HEAD"),
             (Method::Other, "/api/v1/ephemeral/queues/x/depth", "GET, HEAD"),
+            (Method::Put, "/api/v1/system/quota", "GET, HEAD, POST"),
             (Method::Post, "/", "GET, HEAD"),
             (Method::Options, "/metrics", "GET, HEAD"),
         ];

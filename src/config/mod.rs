@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use mayfly_net::tls::Files;
-use mayfly_shards::{Options, Policy, Span, WindowBuffer};
+use mayfly_shards::{Allowance, Options, Policy, Span, WindowBuffer};
 
 use crate::identity;
 use crate::logging::{Format, Level};
@@ -77,6 +77,8 @@ pub struct Config {
     pub group_idle: Option<Span>,
     /// The rate of each tenant's pushes; `None`: unlimited.
     pub rate: Option<Rate>,
+    /// Whether a tenant without a grant is refused.
+    pub requires_grant: bool,
     /// What a request's tenant is taken from.
     pub identity: identity::Source,
     /// Where declarations and grants are rows; `None`: in the node's own log alone.
@@ -171,6 +173,7 @@ impl Config {
             abandoned: span_unless_zero(settings.abandoned),
             group_idle: span_unless_zero(settings.group_idle),
             rate: settings.rate(),
+            requires_grant: settings.require_grant.unwrap_or(settings.tenancy_header),
             identity: source(settings)?,
             postgres: settings.postgres.clone(),
             log_level: settings.log_level,
@@ -194,6 +197,21 @@ fn tls_files(settings: &Settings) -> Result<Option<Files>, Unmet> {
         (None, None) => Ok(None),
         (Some(_), None) => Err(Unmet::TlsHalf("--tls-key")),
         (None, Some(_)) => Err(Unmet::TlsHalf("--tls-cert")),
+    }
+}
+
+impl Config {
+    /// What a tenant without a grant may use.
+    #[must_use]
+    pub fn allowance(&self) -> Allowance {
+        let (messages_per_second, burst_messages) = self.rate.map_or((0, 0), |rate| (rate.messages_per_second, rate.burst_messages));
+        Allowance { is_enabled: !self.requires_grant, messages_per_second, burst_messages, ..Allowance::UNBOUNDED }
+    }
+
+    /// Whether several tenants may share this node.
+    #[must_use]
+    pub fn has_tenants(&self) -> bool {
+        self.identity != identity::Source::Default
     }
 }
 

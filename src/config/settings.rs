@@ -71,6 +71,8 @@ pub struct Settings {
     pub tls_key: Option<PathBuf>,
     /// `--postgres`, or `PG_HOST` and what belongs to it.
     pub postgres: Option<PostgresTarget>,
+    /// `--require-grant`; without it as the tenancy header.
+    pub require_grant: Option<bool>,
     /// `--log`.
     pub log_level: Level,
     /// `--log-format`.
@@ -105,6 +107,7 @@ impl Default for Settings {
             tls_cert: None,
             tls_key: None,
             postgres: None,
+            require_grant: None,
             log_level: Level::Info,
             log_format: Format::Text,
         }
@@ -451,6 +454,15 @@ const SETTINGS: &[Setting] = &[
         help: "Take each request's tenant from its x-queen-tenant header, which must be a UUID; off, all are the default tenant's",
         expected: "on or off",
         set: |settings, text| put(&mut settings.tenancy_header, value::switch(text)),
+    },
+    Setting {
+        flag: "require-grant",
+        published: Some("QUEEN_EPHEMERAL_REQUIRE_GRANT"),
+        value_name: "on|off",
+        default: "as --tenancy-header",
+        help: "Refuse tenants that were not granted the use of ephemeral queues: 403 feature_gated",
+        expected: "on or off",
+        set: |settings, text| put(&mut settings.require_grant, value::switch(text).map(Some)),
     },
     Setting {
         flag: "tls-cert",

@@ -41,6 +41,7 @@ fn every_published_name_is_read() {
         ("QUEEN_EPHEMERAL_RATE", "5000"),
         ("QUEEN_EPHEMERAL_BURST", "10001"),
         ("QUEEN_TENANCY_HEADER", "true"),
+        ("QUEEN_EPHEMERAL_REQUIRE_GRANT", "false"),
         ("QUEEN_MAX_BODY_BYTES", "1024"),
         ("PORT", "7000"),
         ("QUEEN_BIND_ADDR", "::1"),
@@ -51,7 +52,7 @@ fn every_published_name_is_read() {
     assert_eq!((settings.lease_seconds, settings.retry_limit), (9, 2));
     assert_eq!(settings.implicit_idle, Duration::from_millis(1500));
     assert_eq!(settings.rate(), Some(Rate { messages_per_second: 5000, burst_messages: 10_001 }));
-    assert!(settings.tenancy_header);
+    assert!(settings.tenancy_header && settings.require_grant == Some(false));
     assert_eq!(settings.body_bytes_max, 1024);
     assert_eq!(settings.listen_address().to_string(), "[::1]:7000");
 }

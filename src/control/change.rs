@@ -86,7 +86,7 @@ pub struct Grant {
     pub bytes_max: Option<u64>,
     /// Queues on a node.
     pub queues_max: Option<u64>,
-    /// Messages pushed a second on a node; 0: as None.
+    /// Messages pushed a second on a node; None or 0: what the node allows every tenant.
     pub messages_per_second_max: Option<u64>,
     /// Parked pops and calls on a node.
     pub parked_max: Option<u64>,

@@ -6,6 +6,7 @@ pub mod consensus;
 pub mod fault;
 pub mod folder;
 pub mod gauges;
+pub mod grants;
 pub mod snapshot;
 pub mod state;
 pub mod storage;

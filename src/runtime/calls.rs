@@ -23,6 +23,7 @@ impl Core {
     /// Pushes a request and makes the call the connection's pending one.
     pub(super) fn call(&mut self, asking: Asking<'_>, body: &[u8]) -> Result<(), Failure> {
         let call = call::call(body)?;
+        self.check_grant(asking.tenant)?;
         if self.desk.is_draining {
             return Err(Failure::OwnerMoved);
         }
@@ -61,6 +62,7 @@ impl Core {
     /// Gives answers to their callers, then acks their requests, then pops.
     pub(super) fn reply(&mut self, asking: Asking<'_>, body: &[u8]) -> Result<(), Failure> {
         let ReplyRequest { queue, group, replies, next } = call::reply(body, &self.desk.incarnation)?;
+        self.check_grant(asking.tenant)?;
         let (tenant, incarnation) = (asking.tenant, self.desk.incarnation.number);
         let (mut ids, mut outcomes) = (SpelledIds::default(), Vec::with_capacity(replies.len()));
         let mut rest = Rest { tenant, queue, group, acks: Vec::with_capacity(replies.len()), next };
@@ -131,7 +133,7 @@ impl Core {
         let mut by_shard = ByShard::new();
         for (index, id) in acks {
             let shard = shard_of(rest.tenant, &rest.queue, &id.partition, self.shard_count);
-            let (seq, delivery) = (id.seq, id.delivery);
+            let (seq, delivery) = (self.desk.incarnation.seq_of(id.spelled_seq), id.delivery);
             put(&mut by_shard, shard, AckItem { index: *index, partition: &id.partition, seq, delivery, verdict: Verdict::Completed });
         }
         if let Some(replying) = self.desk.replying(ticket) {

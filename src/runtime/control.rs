@@ -7,6 +7,7 @@
 //! nobody.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use mayfly_net::mesh::Mesh;
@@ -18,6 +19,7 @@ use super::session::{control_ticket, core_of};
 use crate::api::Failure;
 use crate::api::declaration::{DeclaredOptions, OptionDefaults};
 use crate::control::consensus::{Committed, ProposalId, RETRY_EVERY};
+use crate::control::grants::Grants;
 use crate::control::{Change, Consensus, State};
 
 /// Pieces of mail read before they are written: they share one fsync.
@@ -28,6 +30,7 @@ pub(super) struct ControlCore {
     pub(super) mesh: Mesh<Frame>,
     pub(super) shard_count: u16,
     pub(super) defaults: OptionDefaults,
+    pub(super) grants: Arc<Grants>,
     pub(super) consensus: Consensus,
     pub(super) state: State,
     /// Where declarations and grants are rows; None: nowhere.
@@ -42,18 +45,22 @@ pub(super) struct ControlCore {
 }
 
 impl ControlCore {
+    /// The grants of `state` are in force from here on.
     pub(super) fn new(
         mesh: Mesh<Frame>,
         shard_count: u16,
         defaults: OptionDefaults,
+        grants: Arc<Grants>,
         consensus: Consensus,
         state: State,
         attachment: Option<Attachment>,
     ) -> Self {
+        state.grants().for_each(|(tenant, grant)| grants.apply(tenant, Some(*grant)));
         Self {
             mesh,
             shard_count,
             defaults,
+            grants,
             consensus,
             state,
             attachment,
@@ -230,7 +237,15 @@ impl ControlCore {
                 }
                 self.turning.insert(self.turns, (proposal, self.shard_count));
             }
-            Change::Grant { .. } | Change::Cluster { .. } | Change::Settle { .. } => {
+            Change::Grant { tenant, grant, .. } => {
+                // Its bounds hold on every core at once; each core turns away who may not wait any more.
+                self.grants.apply(tenant, grant);
+                (0..usize::from(self.shard_count)).for_each(|core| self.mesh.send(core, Frame::Granted { tenant }));
+                if let Some(proposal) = proposal {
+                    self.answer(&proposal, Ok(()));
+                }
+            }
+            Change::Cluster { .. } | Change::Settle { .. } => {
                 if let Some(proposal) = proposal {
                     self.answer(&proposal, Ok(()));
                 }

@@ -20,6 +20,7 @@ use super::session::{Asked, Pending, STASH_BYTES_MAX};
 use super::transit::Transit;
 use crate::api::Failure;
 use crate::config::HttpConfig;
+use crate::control::grants::Grants;
 use crate::identity::Identities;
 use crate::metrics::Gauges;
 
@@ -53,8 +54,8 @@ pub(super) struct Core {
     pub(super) is_enabled: bool,
     pub(super) gauges: Arc<Gauges>,
     pub(super) tickets_given: u32,
-    /// Private groups of subscribers.
-    pub(super) groups_minted: u64,
+    /// What tenants are granted.
+    pub(super) grants: Arc<Grants>,
     /// Commands sent to other cores.
     pub(super) hops: u64,
     /// Kept for its memory.
@@ -83,6 +84,7 @@ impl Core {
         desk: Desk,
         shard_count: u16,
         identities: Identities,
+        grants: Arc<Grants>,
         budget: Arc<NodeBudget>,
         gate: Gate,
         gauges: Arc<Gauges>,
@@ -105,7 +107,7 @@ impl Core {
             is_enabled: true,
             gauges,
             tickets_given: 0,
-            groups_minted: 0,
+            grants,
             hops: 0,
             payloads: Vec::new(),
             clock,

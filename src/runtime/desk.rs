@@ -16,7 +16,7 @@ use super::replying::Replying;
 use super::session::{Asked, Pending, Returned, Session, Sessions, core_of, wants_events};
 use super::subscribing::Subscription;
 use crate::api::id::Incarnation;
-use crate::api::{Failure, answer, call};
+use crate::api::{Failure, answer, call, quota};
 use crate::control::Declaration;
 
 /// See the module.
@@ -69,8 +69,8 @@ impl Desk {
             core,
             sessions: Sessions::default(),
             mesh,
+            spelling: answer::Spelling::new(incarnation.clone()),
             incarnation,
-            spelling: answer::Spelling::new(incarnation),
             date: DateText::new(SystemTime::now()),
             node_bytes: 0,
             reading: None,
@@ -231,6 +231,9 @@ impl Clerk<'_> {
             }
             (Asked::Switch { is_enabled }, Ok(())) => {
                 self.respond(id, delivery, &http::Answer::json(Status::Ok), |out| answer::switched(out, is_enabled, true));
+            }
+            (Asked::Quota { tenant, grant }, Ok(())) => {
+                self.respond(id, delivery, &http::Answer::json(Status::Ok), |out| quota::granted(out, tenant, &grant));
             }
             (asked, Ok(())) => unreachable!("{asked:?} proposes nothing"),
         }

@@ -1,6 +1,6 @@
 //! What the cores of a node send each other, and the control core, over the mesh.
 
-use mayfly_shards::{Answer, Letter, OwnedCommand, Receipt, Reservation, Ticket, Undelivered};
+use mayfly_shards::{Answer, Letter, OwnedCommand, Receipt, Reservation, Tenant, Ticket, Undelivered};
 use smallvec::SmallVec;
 
 use crate::api::Failure;
@@ -30,6 +30,8 @@ pub(super) enum Frame {
     Cancel { ticket: Ticket },
     /// An answer did not reach its client.
     Undeliver { receipt: Receipt, how: Undelivered },
+    /// What the tenant may use has changed.
+    Granted { tenant: Tenant },
     /// From shard to shard.
     Letter(Letter),
     /// A change to agree on: of a queue to its home, which sends it on to the control core; of anything else to the control core.

@@ -72,12 +72,15 @@ impl Core {
                 let is_enabled = request::switch(request.body)?;
                 self.propose(asking, Asked::Switch { is_enabled }, Change::Switch { is_enabled })
             }
+            Route::SetQuota => self.set_quota(asking, request.body),
+            Route::Quota => self.quota(asking, params),
             Route::Health => self.say(asking, Status::Ok, br#"{"status":"alive"}"#),
             Route::Ready if self.desk.is_draining => self.say(asking, Status::ServiceUnavailable, br#"{"status":"draining"}"#),
             Route::Ready => self.say(asking, Status::Ok, br#"{"status":"ready"}"#),
             Route::Metrics => {
                 self.publish_gauges();
-                let text = metrics::render(&self.gauges, self.desk.node_bytes);
+                let tenants = self.budget.granted_usage(metrics::TENANTS_SHOWN_MAX);
+                let text = metrics::render(&self.gauges, self.desk.node_bytes, &tenants);
                 let head = http::Answer { content_type: http::ContentType::Metrics, ..http::Answer::json(Status::Ok) };
                 self.clerk(asking.connections).respond(id, delivery, &head, |out| out.extend_from_slice(text.as_bytes()));
                 Ok(())
@@ -111,7 +114,7 @@ impl Core {
         }
     }
 
-    fn say(&mut self, asking: Asking<'_>, status: Status, body: &[u8]) -> Result<(), Failure> {
+    pub(super) fn say(&mut self, asking: Asking<'_>, status: Status, body: &[u8]) -> Result<(), Failure> {
         self.clerk(asking.connections).respond(asking.id, asking.delivery, &http::Answer::json(status), |out| out.extend_from_slice(body));
         Ok(())
     }
@@ -149,6 +152,7 @@ impl Core {
         let mut payloads = std::mem::take(&mut self.payloads);
         payloads.clear();
         let push = request::push(body, |text| payloads.push(Payload::from(text)))?;
+        self.check_grant(asking.tenant)?;
         if payloads.is_empty() {
             let head = http::Answer::json(Status::Created);
             self.clerk(asking.connections).respond(asking.id, asking.delivery, &head, |out| answer::pushed(out, 0));
@@ -171,6 +175,7 @@ impl Core {
 
     fn pop(&mut self, asking: Asking<'_>, params: &[u8]) -> Result<(), Failure> {
         let pop = query::pop(params)?;
+        self.check_grant(asking.tenant)?;
         let shard = self.shard_of_pop(asking.tenant, &pop.queue, pop.partition.as_deref());
         if self.desk.is_draining && pop.wait.is_some() {
             return Err(Failure::OwnerMoved);
@@ -203,6 +208,7 @@ impl Core {
 
     fn ack(&mut self, asking: Asking<'_>, body: &[u8]) -> Result<(), Failure> {
         let AckRequest { queue, group, acks } = request::ack(body)?;
+        self.check_grant(asking.tenant)?;
         let incarnation = self.desk.incarnation.number;
         let mut ids = SpelledIds::default();
         let mut outcomes = Vec::with_capacity(acks.len());
@@ -211,7 +217,8 @@ impl Core {
             ids.push(ack.spelled_id);
             outcomes.push(unasked_outcome(ack.id.as_ref(), incarnation));
             let Some(id) = ack.id.as_ref().filter(|id| id.incarnation == incarnation) else { continue };
-            let item = AckItem { index: index as u32, partition: &id.partition, seq: id.seq, delivery: id.delivery, verdict: ack.verdict };
+            let seq = self.desk.incarnation.seq_of(id.spelled_seq);
+            let item = AckItem { index: index as u32, partition: &id.partition, seq, delivery: id.delivery, verdict: ack.verdict };
             let shard = shard_of(asking.tenant, &queue, &id.partition, self.shard_count);
             put(&mut by_shard, shard, item);
         }
@@ -230,6 +237,7 @@ impl Core {
 
     fn configure(&mut self, asking: Asking<'_>, body: &[u8]) -> Result<(), Failure> {
         let configure = declaration::configure(body)?;
+        self.check_grant(asking.tenant)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let declaration = Declaration { options_text: configure.options_text.into(), updated_at_ms: now.as_millis() as u64, version: None };
         let asked = Asked::Configure { queue: (&*configure.queue).into(), declaration: declaration.clone() };
@@ -239,6 +247,7 @@ impl Core {
 
     fn reset(&mut self, asking: Asking<'_>, body: &[u8]) -> Result<(), Failure> {
         let queue = request::reset(body)?;
+        self.check_grant(asking.tenant)?;
         let ticket = self.await_answer(&asking, Asked::Reset { queue: (&*queue).into() });
         let shard = home_shard(asking.tenant, &queue, self.shard_count);
         self.give(asking.connections, shard, ticket, Command::Reset { tenant: asking.tenant, queue: &queue });
@@ -247,6 +256,7 @@ impl Core {
 
     fn delete(&mut self, asking: Asking<'_>, segment: Option<&[u8]>, params: &[u8]) -> Result<(), Failure> {
         let queue = query::delete(segment, params)?;
+        self.check_grant(asking.tenant)?;
         let asked = Asked::Delete { queue: (&*queue).into() };
         let queue = QueueName { tenant: asking.tenant, name: (&*queue).into() };
         self.propose(asking, asked, Change::Delete { queue, version: None })
@@ -254,6 +264,7 @@ impl Core {
 
     fn list(&mut self, asking: Asking<'_>, params: &[u8]) -> Result<(), Failure> {
         let list = query::queues(params)?;
+        self.check_grant(asking.tenant)?;
         let ticket = self.gather_all(&asking, Wanted::List { limit: list.limit });
         for shard in self.shards() {
             let command = Command::List { tenant: asking.tenant, prefix: &list.prefix, after: &list.after, limit: list.limit };
@@ -264,6 +275,7 @@ impl Core {
 
     fn depth(&mut self, asking: Asking<'_>, segment: &[u8], params: &[u8]) -> Result<(), Failure> {
         let depth = query::depth(segment, params)?;
+        self.check_grant(asking.tenant)?;
         let wanted = Wanted::Depth { queue: (&*depth.queue).into(), group: depth.group.as_deref().map(Box::from) };
         let ticket = self.gather_all(&asking, wanted);
         for shard in self.shards() {
@@ -279,7 +291,7 @@ impl Core {
         self.await_answer(asking, Asked::Gathered(Box::new(gather)))
     }
 
-    fn shards(&self) -> impl Iterator<Item = ShardIndex> + use<> {
+    pub(super) fn shards(&self) -> impl Iterator<Item = ShardIndex> + use<> {
         (0..self.shard_count).map(ShardIndex)
     }
 
@@ -296,6 +308,7 @@ impl Core {
             Frame::ReplyLost => shard.reply_lost(),
             Frame::Cancel { ticket } => shard.cancel(now, ticket, &mut clerk),
             Frame::Undeliver { receipt, how } => shard.undeliver(now, receipt, how, &mut clerk),
+            Frame::Granted { tenant } => shard.turn_away(now, tenant, &mut clerk),
             Frame::Letter(letter) => shard.receive(now, from, letter, &mut clerk),
             Frame::Propose(proposal) => self.pass_on(connections, proposal),
             Frame::Apply { ticket, command, reservation } => {

@@ -13,6 +13,7 @@ mod gate;
 mod gather;
 mod intake;
 mod proposing;
+mod quota;
 mod replying;
 mod session;
 mod subscribing;
@@ -32,7 +33,7 @@ use mayfly_net::listener;
 use mayfly_net::mesh::{Mesh, Waker};
 use mayfly_net::ring::{Driver, DriverConfig, Share};
 use mayfly_net::tls::{Acceptor, Files};
-use mayfly_shards::{NodeBudget, Rate, Shard, ShardConfig, ShardIndex, Span, TenantBudget};
+use mayfly_shards::{NodeBudget, Shard, ShardConfig, ShardIndex, Span};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use self::attachment::{Attachment, Boot};
@@ -43,8 +44,10 @@ use self::frame::Frame;
 use self::gate::Gate;
 use crate::api::declaration::OptionDefaults;
 use crate::api::id::Incarnation;
+use crate::api::veil::Veil;
 use crate::banner;
 use crate::config::{Config, Cores};
+use crate::control::grants::Grants;
 use crate::control::{Consensus, DataFolder, State};
 use crate::identity::{Authority, Identities};
 use crate::metrics::Gauges;
@@ -70,6 +73,7 @@ struct Node {
     tls: Option<Arc<Acceptor>>,
     clock: Clock,
     budget: Arc<NodeBudget>,
+    grants: Arc<Grants>,
     gauges: Arc<Gauges>,
     incarnation: Incarnation,
     hash_seed: u64,
@@ -136,14 +140,17 @@ pub fn serve(config: Config) -> Result<(), StartError> {
 impl Node {
     fn new(config: Config, authority: Authority, gauges: Arc<Gauges>, state: Arc<State>) -> Result<Self, StartError> {
         let tls = config.tls.as_ref().map(Acceptor::load).transpose().map_err(StartError::Tls)?;
-        let rate = config.rate.map_or(Rate::unlimited(), |rate| Rate::new(rate.messages_per_second, rate.burst_messages));
+        let key = u128::from(random()) << 64 | u128::from(random());
+        let veil = if config.has_tenants() { Veil::new(key) } else { Veil::default() };
+        let budget = Arc::new(NodeBudget::new(config.node_bytes_max, config.allowance()));
         Ok(Self {
             tls: tls.map(Arc::new),
-            budget: Arc::new(NodeBudget::new(config.node_bytes_max, TenantBudget::with_rate(rate))),
+            grants: Arc::new(Grants::new(Arc::clone(&budget), config.allowance())),
+            budget,
             gauges,
             state,
             clock: Clock::start(),
-            incarnation: Incarnation::new(random()),
+            incarnation: Incarnation::new(random()).veiled(veil),
             hash_seed: random(),
             is_stopping: Arc::new(AtomicBool::new(false)),
             draining_count: Arc::new(AtomicUsize::new(config.cores.shard_count)),
@@ -170,13 +177,14 @@ impl Node {
 
     fn core(&self, index: usize, mesh: Mesh<Frame>) -> Core {
         let shard_index = ShardIndex(index as u16);
-        let desk = Desk::new(shard_index, mesh, self.incarnation);
+        let desk = Desk::new(shard_index, mesh, self.incarnation.clone());
         let config = &self.config;
         Core::new(
             self.shard(shard_index),
             desk,
             config.cores.shard_count as u16,
             Identities::new(&self.authority),
+            Arc::clone(&self.grants),
             Arc::clone(&self.budget),
             self.gate.clone(),
             Arc::clone(&self.gauges),
@@ -279,7 +287,8 @@ fn start_control(node: &Node, mesh: Mesh<Frame>, consensus: Consensus, state: St
     let attachment = node.config.postgres.clone().map(|target| Attachment::start(target, Arc::clone(&waker))).transpose();
     let (attachment, boot) = attachment.map_err(|error| StartError::Store { cause: error.to_string() })?.unzip();
     let shard_count = node.config.cores.shard_count as u16;
-    let control = ControlCore::new(mesh, shard_count, node.option_defaults(), consensus, state, attachment);
+    let grants = Arc::clone(&node.grants);
+    let control = ControlCore::new(mesh, shard_count, node.option_defaults(), grants, consensus, state, attachment);
     let thread = thread::spawn(move || {
         if std::panic::catch_unwind(AssertUnwindSafe(|| control.run(&told))).is_err() {
             log::error!("the control core failed; the node stops, since nothing could be declared any more");

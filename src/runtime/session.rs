@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use super::gather::Gather;
 use super::replying::Replying;
 use super::subscribing::Subscription;
-use crate::control::Declaration;
+use crate::control::{Declaration, Grant};
 
 /// Bytes kept behind a request that waits; beyond, the connection is not read until it was answered.
 pub(super) const STASH_BYTES_MAX: usize = 64 << 10;
@@ -86,6 +86,11 @@ pub(super) enum Asked {
     },
     Reset {
         queue: Box<str>,
+    },
+    /// A grant.
+    Quota {
+        tenant: Tenant,
+        grant: Grant,
     },
     Delete {
         queue: Box<str>,

@@ -16,6 +16,7 @@ use mayfly_shards::{Command, QUEUE_MODE, ShardIndex, Span, Tenant, Ticket, home_
 use super::core::{Core, unsent_bytes};
 use super::desk::Clerk;
 use super::intake::Asking;
+use super::random;
 use super::session::{Asked, for_events};
 use crate::api::{Failure, query, subscriber};
 
@@ -27,8 +28,6 @@ const FIRST_SPAN: Span = Span::from_millis(1);
 const BATCH: u32 = 256;
 /// Events that a client has not read: beyond, no more messages are taken for it.
 const EVENTS_UNSENT_BYTES_MAX: usize = 64 << 10;
-/// Bits of a private group's number that count; the others say which core minted it.
-const NUMBER_BITS: u32 = 48;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -51,6 +50,7 @@ impl Core {
     /// Makes the connection a subscription.
     pub(super) fn subscribe(&mut self, asking: Asking<'_>, stream: EventStream, params: &[u8]) -> Result<(), Failure> {
         let request = query::subscribe(params)?;
+        self.check_grant(asking.tenant)?;
         if self.desk.is_draining {
             return Err(Failure::OwnerMoved);
         }
@@ -74,10 +74,9 @@ impl Core {
         Ok(())
     }
 
-    fn mint_group(&mut self, partition: Option<&str>) -> String {
-        self.groups_minted += 1;
-        let number = (u64::from(self.desk.core.0) << NUMBER_BITS) | self.groups_minted;
-        subscriber::private_group(&self.desk.incarnation, number, partition)
+    fn mint_group(&self, partition: Option<&str>) -> String {
+        // Drawn by lot: a count would tell each tenant how many subscribe. Of 64 bits none comes twice.
+        subscriber::private_group(&self.desk.incarnation, random(), partition)
     }
 
     fn ask_for_events(&mut self, connections: &mut Connections, id: ConnectionId, wait: Span) {

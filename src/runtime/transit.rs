@@ -73,12 +73,12 @@ impl Transit {
 
 #[cfg(test)]
 mod tests {
-    use mayfly_shards::TenantBudget;
+    use mayfly_shards::Allowance;
 
     use super::*;
 
     fn transit(max_bytes: u64) -> (Arc<NodeBudget>, Transit) {
-        let budget = Arc::new(NodeBudget::new(max_bytes, TenantBudget::with_rate(mayfly_shards::Rate::unlimited())));
+        let budget = Arc::new(NodeBudget::new(max_bytes, Allowance::UNBOUNDED));
         (Arc::clone(&budget), Transit::new(budget))
     }
 

@@ -3,7 +3,7 @@
 //! After every step: the same facts for the same tickets; the core's invariants; the same status
 //! reads; the same bytes charged; and, when time is exact, a core that would wake up in time for the next thing due.
 
-use mayfly_shards::{Answer, DropCause, QUEUE_MODE, Span, Tenant, Time};
+use mayfly_shards::{Answer, DropCause, QUEUE_MODE, Span, Tenant, Time, Usage};
 
 use crate::facts::{Ask, Broken, Fact, Item, Name, Pushed, Said, Seen};
 use crate::rules::{Model, Settings};
@@ -32,6 +32,9 @@ pub(crate) struct Rig {
     queues: Vec<Name>,
     log: Vec<String>,
 }
+
+/// Everybody's queues.
+pub(crate) const TENANTS: [Tenant; 3] = [Tenant::DEFAULT, Tenant(2), Tenant(3)];
 
 type Checked<T> = Result<T, String>;
 
@@ -194,7 +197,8 @@ impl Rig {
     /// Status reads change nothing, so they may be compared after every step.
     fn compare_status(&mut self) -> Checked<()> {
         let mut asks = vec![];
-        for tenant in [Tenant(1), Tenant(2)] {
+        for tenant in TENANTS {
+            self.compare_usage(tenant)?;
             asks.push(Ask::List { tenant, prefix: String::new(), after: String::new(), limit: 100 });
         }
         for queue in &self.queues {
@@ -222,6 +226,19 @@ impl Rig {
             return Err(self.failure("messages dropped, by cause", &expected, &found));
         }
         Ok(())
+    }
+
+    /// CHOICE: the totals of a tenant begin anew when the node has forgotten it; the default tenant is never forgotten.
+    fn compare_usage(&self, tenant: Tenant) -> Checked<()> {
+        let (expected, found) = (self.model.usage(tenant), self.subject.usage(tenant));
+        let totals = |usage: &Usage| [usage.pushed, usage.delivered];
+        let is_as_many = totals(&expected) == totals(&found);
+        let is_fewer = totals(&found).iter().zip(totals(&expected)).all(|(found, expected)| *found <= expected);
+        let held = |usage: &Usage| [usage.bytes, usage.queues, usage.parked];
+        if held(&expected) == held(&found) && (is_as_many || (is_fewer && tenant != Tenant::DEFAULT)) {
+            return Ok(());
+        }
+        Err(self.failure(&format!("what {tenant:?} uses"), &expected, &found))
     }
 
     /// The core may wake up for nothing, but never too late.

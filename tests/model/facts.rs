@@ -3,23 +3,72 @@
 //! A message is known by its push number (`id`), which the driver writes into its payload. Seqs are the core's own affair: the
 //! driver learns them from deliveries and uses them only to write acks.
 
-use mayfly_shards::{Answer, Options, Tenant, Time, Verdict};
+use mayfly_shards::{Allowance, Answer, Options, Tenant, Time, Verdict};
 
 /// One request, owned, so that both sides can be given the same one.
 #[derive(Clone, Debug)]
 pub(crate) enum Ask {
-    Push { queue: Name, partition: String, messages: Vec<Pushed> },
-    Pop { queue: Name, partition: Option<String>, group: String, batch: u32, wait_until: Option<Time>, auto_ack: bool },
-    Ack { queue: Name, group: String, items: Vec<Item> },
-    Call { queue: Name, partition: String, request: Pushed, until: Time, fail_fast: bool },
-    Reply { tenant: Tenant, items: Vec<ReplyTo> },
-    Leave { queue: Name, group: String },
-    Configure { queue: Name, options: Options },
-    Undeclare { queue: Name },
-    Reset { queue: Name },
-    Delete { queue: Name },
-    List { tenant: Tenant, prefix: String, after: String, limit: usize },
-    Depth { queue: Name, group: Option<String> },
+    Push {
+        queue: Name,
+        partition: String,
+        messages: Vec<Pushed>,
+    },
+    Pop {
+        queue: Name,
+        partition: Option<String>,
+        group: String,
+        batch: u32,
+        wait_until: Option<Time>,
+        auto_ack: bool,
+    },
+    Ack {
+        queue: Name,
+        group: String,
+        items: Vec<Item>,
+    },
+    Call {
+        queue: Name,
+        partition: String,
+        request: Pushed,
+        until: Time,
+        fail_fast: bool,
+    },
+    Reply {
+        tenant: Tenant,
+        items: Vec<ReplyTo>,
+    },
+    Leave {
+        queue: Name,
+        group: String,
+    },
+    Configure {
+        queue: Name,
+        options: Options,
+    },
+    Undeclare {
+        queue: Name,
+    },
+    /// Nobody's request: what a tenant may use from now on. Not answered.
+    Grant {
+        tenant: Tenant,
+        allowance: Option<Allowance>,
+    },
+    Reset {
+        queue: Name,
+    },
+    Delete {
+        queue: Name,
+    },
+    List {
+        tenant: Tenant,
+        prefix: String,
+        after: String,
+        limit: usize,
+    },
+    Depth {
+        queue: Name,
+        group: Option<String>,
+    },
 }
 
 /// A queue: whose, and its name.

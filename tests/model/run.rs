@@ -2,7 +2,7 @@
 
 use mayfly_shards::{Span, Tenant, Verdict};
 
-use crate::drive::{Delivered, Rig};
+use crate::drive::{Delivered, Rig, TENANTS};
 use crate::facts::{Ask, Item, ReplyTo};
 use crate::strategy::{GROUPS, Op, PARTITIONS, Pace, Run, SUBSCRIBERS, Twist};
 
@@ -64,9 +64,9 @@ fn ask_of(rig: &mut Rig, run: &Run, op: &Op) -> Option<Ask> {
             fail_fast: *fail_fast,
         },
         Op::Reply { picks, late_count, is_forged, is_other_tenant } => {
-            // The core has one rate while tenancy is off.
-            return reply_of(rig, picks, *late_count, *is_forged, *is_other_tenant && run.settings.rate.is_none());
+            return reply_of(rig, picks, *late_count, *is_forged, *is_other_tenant);
         }
+        Op::Grant { tenant, allowance } => Ask::Grant { tenant: TENANTS[*tenant], allowance: *allowance },
         Op::Configure { queue, options } => Ask::Configure { queue: queue_of(queue), options: *options },
         Op::Undeclare { queue } => Ask::Undeclare { queue: queue_of(queue) },
         Op::Leave { queue, group } => Ask::Leave { queue: queue_of(queue), group: SUBSCRIBERS[*group].to_owned() },
@@ -105,7 +105,7 @@ fn reply_of(rig: &mut Rig, picks: &[usize], late_count: u32, is_forged: bool, is
         let request = at_from_end(&requests, *back).map(|delivered| delivered.seen.id).filter(|_| !is_forged);
         items.push(ReplyTo { request, answer: rig.number(&[10])[0], late_count });
     }
-    Some(Ask::Reply { tenant: if is_other_tenant { Tenant(3 - tenant.0) } else { tenant }, items })
+    Some(Ask::Reply { tenant: if is_other_tenant { Tenant(tenant.0 % 3 + 1) } else { tenant }, items })
 }
 
 fn span_of(rig: &Rig, pace: Pace) -> Span {

@@ -1,8 +1,9 @@
 //! What proptest generates: a node's settings, and a run of operations that name earlier things by position, so that they shrink.
 
-use mayfly_shards::{Options, Policy, QUEUE_MODE, Span, Tenant, Verdict, WindowBuffer};
+use mayfly_shards::{Allowance, Options, Policy, QUEUE_MODE, Span, Tenant, Verdict, WindowBuffer};
 use proptest::prelude::*;
 
+use crate::drive::TENANTS;
 use crate::facts::{Ask, Broken, Name};
 use crate::rules::Settings;
 
@@ -52,6 +53,11 @@ pub(crate) enum Op {
     },
     Undeclare {
         queue: usize,
+    },
+    /// Whose, of `TENANTS`; None: withdrawn.
+    Grant {
+        tenant: usize,
+        allowance: Option<Allowance>,
     },
     /// The subscriber of a private group is gone.
     Leave {
@@ -107,11 +113,7 @@ pub(crate) struct Run {
 
 /// Runs on which every deadline is met to the nanosecond.
 pub(crate) fn run() -> impl Strategy<Value = Run> {
-    (settings(), any::<bool>(), prop::collection::vec(op(), 1..60)).prop_map(|(settings, is_other_tenant, ops)| Run {
-        queues: queues(is_other_tenant && settings.rate.is_none()),
-        settings,
-        ops,
-    })
+    (settings(), queues(), prop::collection::vec(op(), 1..60)).prop_map(|(settings, queues, ops)| Run { queues, settings, ops })
 }
 
 /// Runs on which deadlines are noticed late: without what depends on how long something was idle.
@@ -125,23 +127,46 @@ pub(crate) fn late_run() -> impl Strategy<Value = Run> {
 }
 
 /// Two queues: two names of one tenant, or one name of two tenants.
-fn queues(is_other_tenant: bool) -> [Name; 2] {
-    let name = |tenant, queue: &str| Name { tenant: Tenant(tenant), queue: queue.to_owned() };
-    if is_other_tenant { [name(1, "inbox"), name(2, "inbox")] } else { [name(1, "inbox"), name(1, "inbox/2")] }
+fn queues() -> impl Strategy<Value = [Name; 2]> {
+    let name = |(tenant, queue): (u128, &str)| Name { tenant: Tenant(tenant), queue: queue.to_owned() };
+    prop_oneof![
+        2 => Just([(1, "inbox"), (1, "inbox/2")]),
+        1 => Just([(2, "inbox"), (2, "inbox/2")]),
+        1 => Just([(1, "inbox"), (2, "inbox")]),
+        1 => Just([(2, "inbox"), (3, "inbox")]),
+    ]
+    .prop_map(move |names| names.map(name))
 }
 
 fn settings() -> impl Strategy<Value = Settings> {
     let idle_secs = || prop_oneof![2 => Just(0u64), 1 => Just(2), 1 => Just(5)];
     let node_bytes = prop_oneof![3 => Just(1u64 << 40), 1 => 700u64..3_000];
-    let rate = prop_oneof![4 => Just(None), 1 => Just(Some((2u64, 4u64))), 1 => Just(Some((10, 3)))];
-    (options(), idle_secs(), idle_secs(), idle_secs(), node_bytes, rate).prop_map(
-        |(defaults, implicit, group, abandoned, node_bytes, rate)| Settings {
+    let allowance = prop_oneof![3 => Just(Allowance::UNBOUNDED), 1 => allowance()];
+    (options(), idle_secs(), idle_secs(), idle_secs(), node_bytes, allowance).prop_map(
+        |(defaults, implicit, group, abandoned, node_bytes, allowance)| Settings {
             defaults,
             implicit_idle: Span::from_secs(implicit),
             group_idle: Span::from_secs(group),
             abandoned: Span::from_secs(abandoned),
             node_bytes,
-            rate,
+            allowance,
+        },
+    )
+}
+
+fn allowance() -> impl Strategy<Value = Allowance> {
+    let bytes_max = prop_oneof![2 => Just(u64::MAX), 1 => 0u64..150];
+    let queues_max = prop_oneof![3 => Just(u64::MAX), 1 => 0u64..3];
+    let parked_max = prop_oneof![2 => Just(u64::MAX), 1 => 0u64..3];
+    let rate = prop_oneof![4 => Just((0u64, 0u64)), 1 => Just((2, 4)), 1 => Just((10, 3))];
+    (prop::bool::weighted(0.85), bytes_max, queues_max, parked_max, rate).prop_map(
+        |(is_enabled, bytes_max, queues_max, parked_max, (messages_per_second, burst_messages))| Allowance {
+            is_enabled,
+            bytes_max,
+            queues_max,
+            parked_max,
+            messages_per_second,
+            burst_messages,
         },
     )
 }
@@ -177,6 +202,7 @@ fn op() -> impl Strategy<Value = Op> {
         10 => call(),
         8 => reply(),
         4 => (queue(), options()).prop_map(|(queue, options)| Op::Configure { queue, options }),
+        4 => (0..TENANTS.len(), prop::option::weighted(0.8, allowance())).prop_map(|(tenant, allowance)| Op::Grant { tenant, allowance }),
         2 => (queue(), 0..SUBSCRIBERS.len()).prop_map(|(queue, group)| Op::Leave { queue, group }),
         2 => queue().prop_map(|queue| Op::Reset { queue }),
         3 => queue().prop_map(|queue| Op::Delete { queue }),

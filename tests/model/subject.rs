@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mayfly_shards::{
-    AckItem, Answer, Command, Delivery, DropCause, Letter, NO_INBOX, NodeBudget, Outbox, Payload, Rate, Receipt, Refusal, ReplyItem,
-    Reservation, Shard, ShardConfig, ShardIndex, TenantBudget, Ticket, Time, Undelivered, inbox_of,
+    AckItem, Answer, Command, Delivery, DropCause, Letter, NO_INBOX, NodeBudget, Outbox, Payload, Receipt, Refusal, ReplyItem, Reservation,
+    Shard, ShardConfig, ShardIndex, Tenant, Ticket, Time, Undelivered, Usage, inbox_of,
 };
 use smallvec::SmallVec;
 
@@ -27,8 +27,7 @@ pub(crate) struct Subject {
 
 impl Subject {
     pub(crate) fn new(settings: &Settings) -> Self {
-        let rate = settings.rate.map_or(Rate::unlimited(), |(per_second, burst)| Rate::new(per_second, burst));
-        let budget = Arc::new(NodeBudget::new(settings.node_bytes, TenantBudget::with_rate(rate)));
+        let budget = Arc::new(NodeBudget::new(settings.node_bytes, settings.allowance));
         let shard = Shard::new(ShardConfig {
             index: ShardIndex(0),
             shard_count: 1,
@@ -56,6 +55,13 @@ impl Subject {
         self.budget.bytes.used()
     }
 
+    /// What a tenant uses: what the node says, which is what the shard counts.
+    pub(crate) fn usage(&self, tenant: Tenant) -> Usage {
+        let (charged, held) = (self.budget.usage(tenant), self.shard.holdings().remove(&tenant).unwrap_or_default());
+        assert_eq!((charged.bytes, charged.queues, charged.parked), (held.bytes, held.queues, held.parked), "{tenant:?}: charged and held");
+        charged
+    }
+
     /// Calls that wait.
     pub(crate) fn call_count(&self) -> u64 {
         self.shard.gauges().calls
@@ -67,6 +73,12 @@ impl Subject {
     }
 
     pub(crate) fn ask(&mut self, now: Time, ticket: u64, ask: &Ask) -> Vec<Fact> {
+        if let Ask::Grant { tenant, allowance } = ask {
+            let mut heard = Heard::default();
+            self.budget.apply_grant(*tenant, *allowance);
+            self.shard.turn_away(now, *tenant, &mut heard);
+            return self.take_in(heard);
+        }
         let mut payloads = self.payloads_of(ask);
         let items = self.items_of(ask);
         let texts = payloads.clone();
@@ -195,6 +207,7 @@ fn payload_of(pushed: &Pushed) -> Payload {
 
 fn command<'a>(ask: &'a Ask, payloads: &'a mut Vec<Payload>, items: &'a [AckItem<'a>], replies: &'a [ReplyItem<'a>]) -> Command<'a> {
     match ask {
+        Ask::Grant { .. } => unreachable!("nobody's request"),
         Ask::Call { queue, partition, until, fail_fast, .. } => {
             let (until, fail_fast) = (*until, *fail_fast);
             Command::Call { tenant: queue.tenant, queue: &queue.queue, partition, payloads, until, fail_fast }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use mayfly_shards::{
-    AckItem, Command, Options, Payload, Policy, QUEUE_MODE, ReplyItem, ShardIndex, Span, Tenant, Ticket, Time, Verdict, WindowBuffer,
-    home_shard, inbox_shard, shard_of,
+    AckItem, Allowance, Command, Options, Payload, Policy, QUEUE_MODE, ReplyItem, ShardIndex, Span, Tenant, Ticket, Time, Verdict,
+    WindowBuffer, home_shard, inbox_shard, shard_of,
 };
 
 use crate::debts::Debts;
@@ -18,7 +18,15 @@ pub(crate) const QUEUES: [&str; 2] = ["orders", "inbox"];
 /// Each on a core of its own where there are four.
 const PARTITIONS: [&str; 4] = ["Default", "a", "d", "r"];
 pub(crate) const GROUPS: [&str; 3] = [QUEUE_MODE, "g", "h"];
-pub(crate) const TENANT: Tenant = Tenant::DEFAULT;
+pub(crate) const TENANTS: [Tenant; 2] = [Tenant::DEFAULT, Tenant(2)];
+
+/// Each queue is another tenant's.
+pub(crate) fn tenant_of(queue: &str) -> Tenant {
+    if queue == QUEUES[0] { TENANTS[0] } else { TENANTS[1] }
+}
+
+/// The number of no message.
+const NOBODYS: u64 = u64::MAX;
 
 /// What a ticket waits for.
 #[derive(Clone, Debug)]
@@ -92,8 +100,8 @@ pub(crate) struct Clients {
     pub(crate) debts: Debts,
     pub(crate) expected: BTreeMap<Ticket, Expected>,
     pub(crate) held: Vec<Held>,
-    /// Requests that somebody was given: the inbox of each, and its message.
-    pub(crate) requests: Vec<(u64, u64)>,
+    /// Requests that somebody was given: the inbox of each, its message, and its queue.
+    pub(crate) requests: Vec<(u64, u64, &'static str)>,
     /// Every message that a call pushed.
     pub(crate) called: BTreeSet<u64>,
     pub(crate) habits: Habits,
@@ -162,6 +170,7 @@ impl Clients {
             35..65 => self.pop(),
             65..85 => self.ack(),
             85..92 => self.hang_up(),
+            92..94 if self.habits.grants => self.grant(),
             92..94 if self.habits.is_crowded => self.snatch(QUEUES[0]),
             94..96 if self.habits.is_crowded => self.decoy(),
             94..96 if self.habits.is_tight => self.crush(),
@@ -250,13 +259,13 @@ impl Clients {
         let mut text = |payload: &u64| Payload::from(format!("{payload}{}", " ".repeat(habits.padding(random))).into_bytes());
         let mut texts: Vec<Payload> = payloads.iter().map(&mut text).collect();
         self.use_queue(queue, None, self.world.now, false);
-        let of = shard_of(TENANT, queue, partition, self.world.shard_count());
+        let of = shard_of(tenant_of(queue), queue, partition, self.world.shard_count());
         let at = self.seat(of);
         let since = (self.world.now + Span::from_millis(500)) - self.habits.group_idle();
         let groups = self.debts.groups(queue, since, |ticket| self.will_stay(ticket));
         let epoch = self.debts.epoch(queue);
         let ticket = self.ticket(Expected::Push { queue, payloads, groups, epoch });
-        self.world.ask(at, of, ticket, Command::Push { tenant: TENANT, queue, partition, payloads: &mut texts });
+        self.world.ask(at, of, ticket, Command::Push { tenant: tenant_of(queue), queue, partition, payloads: &mut texts });
         ticket
     }
 
@@ -273,13 +282,13 @@ impl Clients {
         self.oracle.pushed.insert(payload, queue.to_owned());
         let text = format!("{payload}{}", " ".repeat(self.habits.padding(&mut self.random)));
         self.use_queue(queue, None, self.world.now, false);
-        let of = shard_of(TENANT, queue, partition, self.world.shard_count());
+        let of = shard_of(tenant_of(queue), queue, partition, self.world.shard_count());
         let (at, asked_at) = (self.seat(of), self.world.now);
         let until = asked_at + self.any_wait();
         let call = Call { at, of, queue, partition, payload, asked_at, until, cancelled_at: None };
         let ticket = self.ticket(Expected::Call(call));
         let payloads = &mut vec![Payload::from(text.into_bytes())];
-        self.world.ask(at, of, ticket, Command::Call { tenant: TENANT, queue, partition, payloads, until, fail_fast });
+        self.world.ask(at, of, ticket, Command::Call { tenant: tenant_of(queue), queue, partition, payloads, until, fail_fast });
     }
 
     /// Some answers come twice, some late, and some to an inbox that nobody ever had.
@@ -288,14 +297,19 @@ impl Clients {
             return;
         }
         let index = self.random.below(self.requests.len() as u64) as usize;
-        let (inbox, request) = if self.random.chance(80) { self.requests.swap_remove(index) } else { self.requests[index] };
+        let is_foreign = self.random.chance(5);
+        let (inbox, request, queue) =
+            if !is_foreign && self.random.chance(80) { self.requests.swap_remove(index) } else { self.requests[index] };
         let inbox = if self.random.chance(5) { inbox + 1_000_000 } else { inbox };
+        // Another tenant may guess an inbox; what it answers reaches nobody.
+        let tenant = if is_foreign { Tenant(tenant_of(queue).0 + 1) } else { tenant_of(queue) };
+        let answer = if is_foreign { NOBODYS } else { request };
         let of = inbox_shard(inbox, self.world.shard_count()).expect("an inbox");
         let at = self.any_core();
         let ticket = self.ticket(Expected::Reply { request });
-        let text = request.to_string();
+        let text = answer.to_string();
         let item = ReplyItem { index: 0, inbox, payload: text.as_bytes(), late_count: 0 };
-        self.world.ask(at, of, ticket, Command::Reply { tenant: TENANT, items: &[item] });
+        self.world.ask(at, of, ticket, Command::Reply { tenant, items: &[item] });
     }
 
     fn any_wait(&mut self) -> Span {
@@ -323,8 +337,8 @@ impl Clients {
     ) {
         let shard_count = self.world.shard_count();
         let of = match partition {
-            Some(partition) => shard_of(TENANT, queue, partition, shard_count),
-            None => home_shard(TENANT, queue, shard_count),
+            Some(partition) => shard_of(tenant_of(queue), queue, partition, shard_count),
+            None => home_shard(tenant_of(queue), queue, shard_count),
         };
         let at = self.seat(of);
         self.use_queue(queue, Some(group), self.world.now, false);
@@ -342,7 +356,12 @@ impl Clients {
             epoch,
             is_cancelled: false,
         }));
-        self.world.ask(at, of, ticket, Command::Pop { tenant: TENANT, queue, partition, group, batch, wait_until: until, auto_ack });
+        self.world.ask(
+            at,
+            of,
+            ticket,
+            Command::Pop { tenant: tenant_of(queue), queue, partition, group, batch, wait_until: until, auto_ack },
+        );
     }
 
     /// Messages that are gone when those hear of them who wait on other cores.
@@ -426,11 +445,11 @@ impl Clients {
         let Held { queue, group, got } = if self.random.chance(85) { self.held.swap_remove(index) } else { self.held[index].clone() };
         let verdict = if self.random.chance(70) { Verdict::Completed } else { Verdict::Nack };
         let item = AckItem { index: 0, partition: &got.partition, seq: got.seq, delivery: got.delivery, verdict };
-        let (at, of) = (self.any_core(), shard_of(TENANT, queue, &got.partition, self.world.shard_count()));
+        let (at, of) = (self.any_core(), shard_of(tenant_of(queue), queue, &got.partition, self.world.shard_count()));
         self.use_queue(queue, Some(group), self.world.now, false);
         let ticket =
             self.ticket(Expected::Ack { queue, group, asked_at: self.world.now, items: vec![(got.payload, got.delivery, verdict)] });
-        self.world.ask(at, of, ticket, Command::Ack { tenant: TENANT, queue, group, items: &[item] });
+        self.world.ask(at, of, ticket, Command::Ack { tenant: tenant_of(queue), queue, group, items: &[item] });
     }
 
     fn hang_up(&mut self) {
@@ -468,11 +487,14 @@ impl Clients {
         if self.random.chance(50) {
             self.park_everywhere(queue);
         }
-        let (at, of) = (self.any_core(), home_shard(TENANT, queue, self.world.shard_count()));
+        let (at, of) = (self.any_core(), home_shard(tenant_of(queue), queue, self.world.shard_count()));
         self.debts.change_begins(queue);
         let ticket = self.ticket(Expected::Change { queue, asked_at: self.world.now });
-        let command =
-            if self.random.chance(50) { Command::Reset { tenant: TENANT, queue } } else { Command::Delete { tenant: TENANT, queue } };
+        let command = if self.random.chance(50) {
+            Command::Reset { tenant: tenant_of(queue), queue }
+        } else {
+            Command::Delete { tenant: tenant_of(queue), queue }
+        };
         self.world.ask(at, of, ticket, command);
         if self.random.chance(50) {
             // Pops that stayed parked through it are still of groups that all parts know; new ones are made known anew.
@@ -493,6 +515,16 @@ impl Clients {
         self.pass(Span(2 * HOPS.0));
     }
 
+    /// What a tenant may use changes; the cores hear of it one by one.
+    fn grant(&mut self) {
+        let tenant = self.random.pick(&TENANTS);
+        let tight = Allowance { bytes_max: 20, queues_max: 1, parked_max: 2, ..Allowance::UNBOUNDED };
+        let barred = Allowance { is_enabled: false, ..Allowance::UNBOUNDED };
+        let grant = self.random.pick(&[None, Some(tight), Some(barred), Some(Allowance::UNBOUNDED)]);
+        let at = self.any_core();
+        self.world.grant(at, tenant, grant);
+    }
+
     fn configure(&mut self) {
         let queue = self.any_queue();
         let window = if self.habits.windows { WindowBuffer { ms: 50, count: 3 } } else { WindowBuffer::default() };
@@ -500,8 +532,8 @@ impl Clients {
         let free = Options { max_length: 5 + self.random.below(40) as u32, policy, ..DEFAULTS };
         let options = Options { window, ..if self.habits.is_tight { self.habits.defaults() } else { free } };
         self.use_queue(queue, None, self.world.now, false);
-        let (at, of) = (self.any_core(), home_shard(TENANT, queue, self.world.shard_count()));
+        let (at, of) = (self.any_core(), home_shard(tenant_of(queue), queue, self.world.shard_count()));
         let ticket = self.ticket(Expected::Configure);
-        self.world.ask(at, of, ticket, Command::Configure { tenant: TENANT, queue, options });
+        self.world.ask(at, of, ticket, Command::Configure { tenant: tenant_of(queue), queue, options });
     }
 }

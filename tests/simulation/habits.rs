@@ -1,6 +1,6 @@
 //! What one seed's clients and node are like: most seeds are plain, some are pressed on one point so that rare schedules become common.
 
-use mayfly_shards::{Bound, NodeBudget, Options, Policy, Rate, Span, TenantBudget, WindowBuffer};
+use mayfly_shards::{Allowance, NodeBudget, Options, Policy, Span, WindowBuffer};
 
 use crate::random::Random;
 
@@ -24,6 +24,8 @@ pub(crate) struct Habits {
     /// Call and reply.
     pub(crate) calls: bool,
     pub(crate) broken_answers: bool,
+    /// Tenants get grants and lose them.
+    pub(crate) grants: bool,
     /// All at once, on one queue and group.
     pub(crate) is_crowded: bool,
     /// Bounds of queue, tenant and node that are reached, and never configured away; groups idle soon.
@@ -52,6 +54,7 @@ impl Habits {
             policy: random.pick(&[Policy::Reject, Policy::DropOldest]),
             node_bytes: random.pick(&[1_150, 1_700, 4_000]),
             idle: random.pick(&[Span::from_secs(2), Span::from_secs(20)]),
+            grants: random.chance(25),
         }
     }
 
@@ -74,12 +77,11 @@ impl Habits {
     }
 
     pub(crate) fn budget(&self) -> NodeBudget {
-        let plain = TenantBudget::with_rate(Rate::unlimited());
         if self.is_tight {
-            let tenant = TenantBudget { bytes: Bound::new(self.node_bytes / 8), queues: Bound::new(2), parked: Bound::new(6), ..plain };
-            NodeBudget::new(self.node_bytes, tenant)
+            let allowance = Allowance { bytes_max: self.node_bytes / 8, queues_max: 1, parked_max: 6, ..Allowance::UNBOUNDED };
+            NodeBudget::new(self.node_bytes, allowance)
         } else {
-            NodeBudget::new(1 << 30, plain)
+            NodeBudget::new(1 << 30, Allowance::UNBOUNDED)
         }
     }
 }

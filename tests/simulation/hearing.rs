@@ -62,6 +62,8 @@ impl Clients {
                 assert!(at >= call.until, "{call:?} heard too early, at {at:?}, that nobody answers");
                 self.check_not_gone(&call, at);
             }
+            // Its grant was withdrawn, maybe while it waited: the request may have reached somebody, or may yet.
+            (Expected::Call(_), Heard::Answer(Answer::Refused(Refusal::NotGranted))) => {}
             (Expected::Call(call), Heard::Answer(Answer::Refused(refusal))) => {
                 assert!(refusal != Refusal::NoConsumers || !self.is_listened_to(&call, at), "{call:?} is told that nobody listens");
                 self.called.remove(&call.payload);
@@ -134,7 +136,7 @@ impl Clients {
 
     fn got(&mut self, given_at: Time, pop: Pop, messages: Vec<Got>, receipts: Vec<Receipt>) {
         let Pop { at, queue, group, auto_ack, is_cancelled, .. } = pop;
-        self.requests.extend(messages.iter().filter_map(|got| Some((inbox_of(got.seq)?, got.payload))));
+        self.requests.extend(messages.iter().filter_map(|got| Some((inbox_of(got.seq)?, got.payload, queue))));
         if is_cancelled || (self.habits.broken_answers && self.random.chance(15)) {
             // The client is gone, or its connection breaks under the answer.
             let how = if is_cancelled || self.random.chance(60) { Undelivered::Unsent } else { Undelivered::Partly };

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use mayfly_shards::{Answer, Command, DropCause, OwnedCommand, OwnedRequest, QueueReport, Refusal, Span, home_shard};
+use mayfly_shards::{Answer, Command, DropCause, OwnedCommand, OwnedRequest, QueueReport, Refusal, Span, TENANT_IDLE, Usage, home_shard};
 
-use crate::clients::{Clients, Expected, GROUPS, Pop, QUEUES, TENANT};
+use crate::clients::{Clients, Expected, GROUPS, Pop, QUEUES, TENANTS, tenant_of};
 use crate::world::Heard;
 
 impl Clients {
@@ -14,7 +14,7 @@ impl Clients {
             self.world.settle();
             self.hear();
             if self.world.is_quiet() && self.world.heard.is_empty() {
-                return;
+                return self.world.check_holdings();
             }
         }
     }
@@ -35,7 +35,7 @@ impl Clients {
     /// A queue's parts.
     fn parts(&mut self, queue: &'static str) -> Vec<QueueReport> {
         let request = OwnedRequest::List { prefix: queue.into(), after: "".into(), limit: 1 };
-        let answers = self.world.inspect(|| OwnedCommand { tenant: TENANT, queue: Arc::from(queue), request: request.clone() });
+        let answers = self.world.inspect(|| OwnedCommand { tenant: tenant_of(queue), queue: Arc::from(queue), request: request.clone() });
         answers.into_iter().filter_map(|answer| if let Answer::Listed(rows) = answer { Some(rows) } else { None }).flatten().collect()
     }
 
@@ -79,7 +79,7 @@ impl Clients {
     /// Messages there for a group, in one partition or all; of a queue that exists.
     fn pending(&mut self, queue: &'static str, group: &'static str, partition: Option<&str>) -> u64 {
         let request = OwnedRequest::Depth { group: Some(group.into()) };
-        let answers = self.world.inspect(|| OwnedCommand { tenant: TENANT, queue: Arc::from(queue), request: request.clone() });
+        let answers = self.world.inspect(|| OwnedCommand { tenant: tenant_of(queue), queue: Arc::from(queue), request: request.clone() });
         let parts = answers.into_iter().filter_map(|answer| if let Answer::Depth(report) = answer { report } else { None });
         parts
             .flat_map(|part| part.partitions)
@@ -90,6 +90,7 @@ impl Clients {
 
     /// Everything comes to rest; a group that was there from the beginning must have seen every message, and nothing may be left.
     pub(crate) fn finish(mut self) {
+        TENANTS.into_iter().for_each(|tenant| self.world.grant(0, tenant, None));
         // Longer than any wait, lease and redelivery.
         for _ in 0..6 {
             self.world.run_until(self.world.now + Span::from_secs(4));
@@ -110,16 +111,19 @@ impl Clients {
             self.check_room(queue);
             self.debts.change_begins(queue);
             let ticket = self.ticket(Expected::Change { queue, asked_at: self.world.now });
-            let of = home_shard(TENANT, queue, self.world.shard_count());
-            self.world.ask(0, of, ticket, Command::Delete { tenant: TENANT, queue });
+            let of = home_shard(tenant_of(queue), queue, self.world.shard_count());
+            self.world.ask(0, of, ticket, Command::Delete { tenant: tenant_of(queue), queue });
             self.come_to_rest();
         }
         assert_eq!(self.world.budget.bytes.used(), 0, "bytes are left");
-        assert_eq!(self.world.budget.tenant(TENANT).bytes.used(), 0, "the tenant's bytes are left");
-        assert_eq!(self.world.budget.tenant(TENANT).queues.used(), 0, "the tenant's queues are left");
-        assert_eq!(self.world.budget.tenant(TENANT).parked.used(), 0, "parked pops are left charged");
+        for tenant in TENANTS {
+            let Usage { bytes, queues, parked, .. } = self.world.budget.usage(tenant);
+            assert_eq!((bytes, queues, parked), (0, 0, 0), "{tenant:?} is still charged");
+        }
         assert_eq!(self.world.sum(|gauges| gauges.queues), 0, "queue parts are left");
         assert_eq!(self.world.sum(|gauges| gauges.deadlines), 0, "deadlines are left");
+        self.world.run_until(self.world.now + Span(3 * TENANT_IDLE.0));
+        assert_eq!((self.world.budget.tenant_count(), self.world.next_event()), (1, None), "only the default tenant is known");
     }
 
     /// Drains every queue for one group: it gets everything that is held, and the ledger closes.

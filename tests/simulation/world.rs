@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use mayfly_shards::{
-    Answer, Command, Delivery, DropCause, Letter, NodeBudget, Outbox, OwnedCommand, Receipt, Shard, ShardConfig, ShardIndex, Span, Ticket,
-    Time, Undelivered,
+    Allowance, Answer, Command, Delivery, DropCause, Letter, NodeBudget, Outbox, OwnedCommand, Receipt, Shard, ShardConfig, ShardIndex,
+    Span, Tenant, Ticket, Time, Undelivered,
 };
 use smallvec::SmallVec;
 
+use crate::clients::TENANTS;
 use crate::habits::Habits;
 use crate::random::Random;
 
@@ -23,6 +24,8 @@ enum Mail {
     Command(Ticket, OwnedCommand),
     Cancel(Ticket),
     Undeliver(Receipt, Undelivered),
+    /// What the tenant may use has changed.
+    Granted(Tenant),
 }
 
 /// A message as a client got it.
@@ -165,6 +168,26 @@ impl World {
         self.post(at, of, Mail::Undeliver(receipt, how));
     }
 
+    /// Core `at` applies a grant and tells the others.
+    pub(crate) fn grant(&mut self, at: usize, tenant: Tenant, grant: Option<Allowance>) {
+        self.budget.apply_grant(tenant, grant);
+        (0..self.shards.len()).for_each(|to| self.post(at, to, Mail::Granted(tenant)));
+    }
+
+    /// Nothing is under way: what each tenant is charged is what is held of it.
+    pub(crate) fn check_holdings(&self) {
+        let mut held: BTreeMap<Tenant, (u64, u64, u64)> = BTreeMap::new();
+        for (tenant, part) in self.shards.iter().flat_map(Shard::holdings) {
+            let sum = held.entry(tenant).or_default();
+            *sum = (sum.0 + part.bytes, sum.1 + part.queues, sum.2 + part.parked);
+        }
+        for tenant in TENANTS {
+            let charged = self.budget.usage(tenant);
+            let held = held.get(&tenant).copied().unwrap_or_default();
+            assert_eq!((charged.bytes, charged.queues, charged.parked), held, "{tenant:?} is charged for what it holds");
+        }
+    }
+
     fn post(&mut self, from: usize, to: usize, mail: Mail) {
         if from == to {
             return self.receive(from, to, mail);
@@ -184,6 +207,7 @@ impl World {
             Mail::Command(ticket, command) => command.lend(|command| shard.step(now, ticket, command, effects)),
             Mail::Cancel(ticket) => shard.cancel(now, ticket, effects),
             Mail::Undeliver(receipt, how) => shard.undeliver(now, receipt, how, effects),
+            Mail::Granted(tenant) => shard.turn_away(now, tenant, effects),
         });
     }
 
@@ -227,10 +251,11 @@ impl World {
         self.now = self.now.max(until);
     }
 
-    /// Lets time pass until no letter is under way.
+    /// Lets time pass until no letter is under way, and nothing is due.
     pub(crate) fn settle(&mut self) {
         let mut steps = 0;
-        while !self.is_quiet() {
+        // An answer that comes back late may find its queue due for collection at once.
+        while !self.is_quiet() || self.next_event().is_some_and(|at| at <= self.now) {
             let Some(at) = self.next_event() else { break };
             self.run_until(at);
             steps += 1;

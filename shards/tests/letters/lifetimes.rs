@@ -5,7 +5,7 @@ use mayfly_shards::{Policy, Span, Tenant};
 use crate::node::{Heard, Node, options};
 
 fn queues(node: &Node) -> u64 {
-    node.budget.tenant(Tenant::DEFAULT).queues.used()
+    node.budget.usage(Tenant::DEFAULT).queues
 }
 
 #[test]

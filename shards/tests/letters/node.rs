@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use mayfly_shards::{
-    Answer, Bound, Command, Delivery, Letter, NodeBudget, Options, Outbox, Payload, Policy, QUEUE_MODE, Rate, Receipt, Shard, ShardConfig,
-    ShardIndex, Span, Tenant, TenantBudget, Ticket, Time, Undelivered, WindowBuffer, home_shard, shard_of,
+    Allowance, Answer, Command, Delivery, Letter, NodeBudget, Options, Outbox, Payload, Policy, QUEUE_MODE, Receipt, Shard, ShardConfig,
+    ShardIndex, Span, Tenant, Ticket, Time, Undelivered, WindowBuffer, home_shard, shard_of,
 };
 use smallvec::SmallVec;
 
@@ -97,8 +97,8 @@ impl Node {
 
     /// A node that may hold so many bytes.
     pub(crate) fn with_bytes(default_options: Options, max_bytes: u64) -> Self {
-        let tenant = TenantBudget { parked: Bound::new(100), ..TenantBudget::with_rate(Rate::unlimited()) };
-        let budget = Arc::new(NodeBudget::new(max_bytes, tenant));
+        let allowance = Allowance { parked_max: 100, ..Allowance::UNBOUNDED };
+        let budget = Arc::new(NodeBudget::new(max_bytes, allowance));
         let shard_count = 4;
         let shards = (0..shard_count).map(|index| {
             Shard::new(ShardConfig {

@@ -24,7 +24,7 @@ fn full() -> Node {
 }
 
 fn charged(node: &Node) -> (u64, u64) {
-    (node.budget.bytes.used(), node.budget.tenant(Tenant::DEFAULT).parked.used())
+    (node.budget.bytes.used(), node.budget.usage(Tenant::DEFAULT).parked)
 }
 
 fn refused() -> Heard {

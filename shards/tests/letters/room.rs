@@ -31,7 +31,7 @@ fn held_after(partition: &str, payloads: &[&str]) -> Vec<Vec<String>> {
     assert_eq!(node.heard(push), Some(&pushed(payloads.len())));
     assert_eq!(node.evicted(), payloads.len() as u64, "one goes for one that comes");
     let held = node.drain(&PARTITIONS);
-    assert_eq!(node.budget.tenant(Tenant::DEFAULT).bytes.used(), 0, "nothing is charged for what is gone");
+    assert_eq!(node.budget.usage(Tenant::DEFAULT).bytes, 0, "nothing is charged for what is gone");
     held
 }
 

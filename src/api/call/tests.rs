@@ -68,7 +68,8 @@ fn a_reply_names_inboxes_and_queues() {
     );
     let request = replied(body).unwrap();
     assert_eq!((&*request.queue, &*request.group, &request.next), ("q", "g", &None));
-    let seen: Vec<_> = request.replies.iter().map(|reply| (reply.ack.id.as_ref().map(|id| id.seq), &reply.to, reply.payload)).collect();
+    let seen: Vec<_> =
+        request.replies.iter().map(|reply| (reply.ack.id.as_ref().map(|id| id.spelled_seq), &reply.to, reply.payload)).collect();
     let inbox = Target::Queue(Cow::Borrowed("inbox"));
     let expected = [
         (Some(43), &Target::Inbox(43), b"[1, 2]".as_slice()),

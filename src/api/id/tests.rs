@@ -10,7 +10,7 @@ fn text(incarnation: u64, partition: &str, seq: u64, delivery: u32) -> String {
 }
 
 fn id(incarnation: u64, partition: &str, seq: u64, delivery: u32) -> MessageId<'_> {
-    MessageId { incarnation, partition: Cow::Borrowed(partition), seq, delivery }
+    MessageId { incarnation, partition: Cow::Borrowed(partition), spelled_seq: seq, delivery }
 }
 
 #[test]
@@ -92,7 +92,7 @@ proptest! {
     #[test]
     fn what_is_read_is_spelled_the_same(candidate in "e:[0-9a-f]{15,17}:[a:.0]{0,4}:[0-9]{0,3}(\\.[0-9]{0,3})?") {
         if let Some(read) = parse(&candidate) {
-            prop_assert_eq!(text(read.incarnation, &read.partition, read.seq, read.delivery), candidate);
+            prop_assert_eq!(text(read.incarnation, &read.partition, read.spelled_seq, read.delivery), candidate);
         }
     }
 

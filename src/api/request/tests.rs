@@ -118,7 +118,7 @@ fn an_ack_is_read_with_its_defaults() {
     let body = br#"{"acks":[{"id":"e:0000000000000001:a:b:7.2","status":"retry","error":"boom"},{"id":"x\u0022","zz":1},{"id":"\ud800","error":null}],"queue":"q","group":"g","yy":2}"#;
     let request = ack(body).unwrap();
     assert_eq!((&*request.queue, &*request.group), ("q", "g"));
-    let id = MessageId { incarnation: 1, partition: "a:b".into(), seq: 7, delivery: 2 };
+    let id = MessageId { incarnation: 1, partition: "a:b".into(), spelled_seq: 7, delivery: 2 };
     assert_eq!(
         request.acks,
         [

@@ -10,7 +10,7 @@ use crate::facts::{Fact, Name, Pushed, ReplyTo, Said};
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(super) ticket: u64,
-    tenant: Tenant,
+    pub(super) tenant: Tenant,
     /// The message it pushed.
     id: u64,
     pub(super) until: Time,
@@ -25,12 +25,18 @@ impl Model {
         if fail_fast && !self.is_listened_to(name, partition) {
             return self.answer(ticket, Answer::Refused(Refusal::NoConsumers));
         }
+        if let Err(refusal) = self.check_tenant(name, request.size_bytes as u64, 1) {
+            return self.answer(ticket, Answer::Refused(refusal));
+        }
         let is_over = self.is_over_node_bytes();
         // It waits from the first, so that its inbox is charged with its message.
         self.calls.push(Call { ticket, tenant: name.tenant, id: request.id, until });
         self.call_requests.insert(request.id);
         match self.append_anyhow(name, partition, &[request], is_over) {
-            Ok(()) => self.serve_waiters(),
+            Ok(()) => {
+                self.pushed.push((name.tenant, 1));
+                self.serve_waiters();
+            }
             Err(refusal) => {
                 self.calls.retain(|call| call.ticket != ticket);
                 self.answer(ticket, Answer::Refused(refusal));
@@ -58,11 +64,13 @@ impl Model {
                 refused.push((index, refusal));
                 continue;
             }
+            self.pushed.push((tenant, 1 + u64::from(item.late_count)));
             self.ended[DropCause::LateReply as usize] += u64::from(item.late_count);
             let found = self.calls.iter().position(|call| Some(call.id) == item.request && call.tenant == tenant);
             match found {
                 Some(at) => {
                     let call = self.calls.remove(at);
+                    self.delivered.push((tenant, 1));
                     self.said.push(Fact { ticket: call.ticket, said: Said::Reply(item.answer.id) });
                 }
                 None => self.ended[DropCause::LateReply as usize] += 1,

@@ -6,6 +6,7 @@
 
 mod call;
 mod clock;
+mod grant;
 mod pop;
 mod push;
 mod queue;
@@ -16,8 +17,8 @@ mod status;
 use std::collections::BTreeSet;
 
 use mayfly_shards::{
-    Answer, DEPARTURE_SPAN, DropCause, GROUPS_MAX, MESSAGE_OVERHEAD_BYTES, Options, QUEUE_OVERHEAD_BYTES, Refusal, Span, Time,
-    WAITER_OVERHEAD_BYTES,
+    Allowance, Answer, DEPARTURE_SPAN, DropCause, GROUPS_MAX, MESSAGE_OVERHEAD_BYTES, Options, QUEUE_OVERHEAD_BYTES, Refusal, Span, Tenant,
+    Time, WAITER_OVERHEAD_BYTES,
 };
 
 use crate::facts::{Ask, Fact, Name, Said};
@@ -39,8 +40,8 @@ pub(crate) struct Settings {
     pub(crate) abandoned: Span,
     /// Bound of the node.
     pub(crate) node_bytes: u64,
-    /// Messages a second and burst, per tenant.
-    pub(crate) rate: Option<(u64, u64)>,
+    /// Of every tenant without a grant.
+    pub(crate) allowance: Allowance,
 }
 
 /// The state of one node with one shard.
@@ -59,6 +60,10 @@ pub(crate) struct Model {
     /// Every message that a call pushed.
     call_requests: BTreeSet<u64>,
     buckets: Vec<Bucket>,
+    grants: Vec<(Tenant, Allowance)>,
+    /// Pushed and delivered since the start, one entry for each time.
+    pushed: Vec<(Tenant, u64)>,
+    delivered: Vec<(Tenant, u64)>,
     /// Dropped by cause, beside what the queues that exist have counted themselves.
     ended: [u64; DropCause::ALL.len()],
     /// Deliveries that may yet be taken back.
@@ -82,6 +87,9 @@ impl Model {
             departures: vec![],
             call_requests: BTreeSet::new(),
             buckets: vec![],
+            grants: vec![],
+            pushed: vec![],
+            delivered: vec![],
             ended: [0; DropCause::ALL.len()],
             handed: vec![],
             windows_close_at: vec![],
@@ -93,7 +101,12 @@ impl Model {
     /// One command at `now`. CHOICE: it meets the state as if every deadline up to and including `now` had been carried out.
     pub(crate) fn ask(&mut self, now: Time, ticket: u64, ask: &Ask) -> Vec<Fact> {
         self.reach(now);
+        if grant::needed(ask).is_some_and(|tenant| !self.allowance(tenant).is_enabled) {
+            self.answer(ticket, Answer::Refused(Refusal::NotGranted));
+            return self.finish();
+        }
         match ask {
+            Ask::Grant { tenant, allowance } => self.grant(*tenant, *allowance),
             Ask::Push { queue, partition, messages } => self.push(ticket, queue, partition, messages),
             Ask::Pop { .. } => self.pop(ticket, ask),
             Ask::Call { queue, partition, request, until, fail_fast } => self.call(ticket, queue, partition, *request, *until, *fail_fast),
@@ -224,6 +237,9 @@ impl Model {
     fn configure(&mut self, ticket: u64, name: &Name, options: Options) {
         let before = self.clone();
         let is_new = self.find_existing(name).is_none();
+        if let Err(refusal) = self.check_tenant(name, 0, 0) {
+            return self.answer(ticket, Answer::Refused(refusal));
+        }
         let at = self.make(name);
         // CHOICE: a configure that makes a queue is charged like any other and may be refused for the node's bytes.
         if is_new && self.is_over_node_bytes() {

@@ -66,6 +66,10 @@ impl Model {
         let is_alone = !self.waiters.iter().any(|w| w.queue == *name && w.group == *group);
         let needs_room = waits && (!self.is_enabled || ready.is_empty() || !is_alone || self.queues[at].options.is_windowed());
         let needed_bytes = if needs_room { WAITER_OVERHEAD_BYTES } else { 0 };
+        if let Err(refusal) = before.check_tenant(name, 0, u64::from(needs_room)) {
+            *self = before;
+            return self.answer(ticket, Answer::Refused(refusal));
+        }
         if (is_new || needs_room) && self.used_bytes() + needed_bytes > self.settings.node_bytes {
             *self = before;
             return self.answer(ticket, Answer::Refused(Refusal::NodeBytes));
@@ -88,11 +92,12 @@ impl Model {
         let mut messages = queue.deliver(&waiter.group, &taken, waiter.auto_ack, self.now);
         messages.iter_mut().for_each(|seen| seen.is_call = self.call_requests.contains(&seen.id));
         queue.answered.insert(waiter.partition.clone(), self.now);
-        let queue_life = queue.life;
+        let (queue_life, tenant) = (queue.life, queue.name.tenant);
         let Some(group) = queue.group_mut(&waiter.group) else { return };
         if let (None, Some(last)) = (&waiter.partition, messages.last()) {
             group.served_last = Some(last.partition.clone());
         }
+        self.delivered.push((tenant, messages.len() as u64));
         if !messages.is_empty() {
             self.handed.push(Handed {
                 ticket: waiter.ticket,

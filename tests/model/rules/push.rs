@@ -1,4 +1,4 @@
-//! Push: rate, queue bounds, node bytes, in this order; dropOldest; and dead groups that stand in the way.
+//! Push: rate, tenant, queue bounds, node bytes, in this order; dropOldest; and dead groups that stand in the way.
 
 use mayfly_shards::{Answer, DropCause, Policy, Refusal};
 
@@ -12,10 +12,15 @@ impl Model {
         if let Err(refusal) = self.spend_rate(name.tenant, messages.len()) {
             return self.answer(ticket, Answer::Refused(refusal));
         }
+        let bytes = messages.iter().map(|message| message.size_bytes as u64).sum();
+        if let Err(refusal) = self.check_tenant(name, bytes, 0) {
+            return self.answer(ticket, Answer::Refused(refusal));
+        }
         // CHOICE: while the node holds more than its bound (answers were taken back), no push is admitted, whatever it would evict.
         let is_over = self.is_over_node_bytes();
         match self.append_anyhow(name, partition, messages, is_over) {
             Ok(()) => {
+                self.pushed.push((name.tenant, messages.len() as u64));
                 self.answer(ticket, Answer::Pushed(messages.len()));
                 self.serve_waiters();
             }

@@ -1,6 +1,6 @@
 //! A tenant's rate: a bucket of messages that starts full.
 
-use mayfly_shards::{Refusal, Span, Tenant, Time};
+use mayfly_shards::{Allowance, Refusal, Span, Tenant, Time};
 
 use super::Model;
 
@@ -9,18 +9,31 @@ const NANOS: u128 = 1_000_000_000;
 #[derive(Clone, Debug)]
 pub(crate) struct Bucket {
     tenant: Tenant,
+    /// Messages a second, and burst.
+    rate: (u64, u64),
     /// Messages left at `filled_at`, times a thousand million: exact at every nanosecond.
     left_nanos: u128,
     filled_at: Time,
 }
 
 impl Model {
+    /// Another rate holds, or none.
+    pub(super) fn forget_other_rates(&mut self, tenant: Tenant) {
+        let Allowance { messages_per_second, burst_messages, .. } = self.allowance(tenant);
+        self.buckets.retain(|b| b.tenant != tenant || b.rate == (messages_per_second, burst_messages));
+    }
+
     /// Spends the rate of one push, or refuses it. A push above the burst needs, and spends, the whole burst.
     pub(super) fn spend_rate(&mut self, tenant: Tenant, message_count: usize) -> Result<(), Refusal> {
-        let Some((per_second, burst)) = self.settings.rate else { return Ok(()) };
+        let Allowance { messages_per_second: per_second, burst_messages: burst, .. } = self.allowance(tenant);
+        if per_second == 0 {
+            return Ok(());
+        }
         let full = u128::from(burst) * NANOS;
-        let at = self.buckets.iter().position(|b| b.tenant == tenant).unwrap_or_else(|| {
-            self.buckets.push(Bucket { tenant, left_nanos: full, filled_at: self.now });
+        // CHOICE: a bucket of another rate begins full.
+        let rate = (per_second, burst);
+        let at = self.buckets.iter().position(|b| b.tenant == tenant && b.rate == rate).unwrap_or_else(|| {
+            self.buckets.push(Bucket { tenant, rate, left_nanos: full, filled_at: self.now });
             self.buckets.len() - 1
         });
         let bucket = &mut self.buckets[at];

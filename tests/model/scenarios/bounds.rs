@@ -1,7 +1,7 @@
 //! Bounds, refusals that leave no trace, dropOldest, ttl, rate, dead groups.
 
 use mayfly_shards::{
-    Answer, GroupDepth, MESSAGE_OVERHEAD_BYTES, Outcome, Policy, QUEUE_OVERHEAD_BYTES, Refusal, Span, WAITER_OVERHEAD_BYTES,
+    Allowance, Answer, GroupDepth, MESSAGE_OVERHEAD_BYTES, Outcome, Policy, QUEUE_OVERHEAD_BYTES, Refusal, Span, WAITER_OVERHEAD_BYTES,
 };
 
 use super::{PARTITION, Talk, name, settings};
@@ -146,7 +146,7 @@ fn a_shorter_ttl_holds_for_what_is_there() {
 #[test]
 fn rate_is_spent_by_what_passes_the_rate() {
     let mut settings = settings();
-    settings.rate = Some((2, 4));
+    settings.allowance = Allowance { messages_per_second: 2, burst_messages: 4, ..Allowance::UNBOUNDED };
     settings.defaults.max_length = 5;
     let mut talk = Talk::new(settings);
     let limited = |ms| Answer::Refused(Refusal::RateLimited { retry_after: Span::from_millis(ms) });

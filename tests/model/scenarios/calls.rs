@@ -1,6 +1,6 @@
 //! Calls and replies.
 
-use mayfly_shards::{Answer, DropCause, Refusal, Verdict};
+use mayfly_shards::{Allowance, Answer, DropCause, Refusal, Verdict};
 
 use super::*;
 
@@ -135,7 +135,7 @@ fn fail_fast_needs_a_pop_parked_or_answered_lately_or_a_lease() {
 #[test]
 fn a_reply_spends_the_rate_and_no_room() {
     let mut settings = settings();
-    settings.rate = Some((1, 2));
+    settings.allowance = Allowance { messages_per_second: 1, burst_messages: 2, ..Allowance::UNBOUNDED };
     settings.defaults.max_length = 1;
     let mut talk = Talk::new(settings);
     let (caller, request, _) = call(&mut talk, 60_000);

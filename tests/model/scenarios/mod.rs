@@ -2,12 +2,13 @@
 
 mod bounds;
 mod calls;
+mod grants;
 mod leases;
 mod lifetimes;
 mod returns;
 mod waiting;
 
-use mayfly_shards::{Answer, DepthReport, Options, Outcome, Policy, QueueReport, Span, Tenant, Verdict, WindowBuffer};
+use mayfly_shards::{Allowance, Answer, DepthReport, Options, Outcome, Policy, QueueReport, Span, Tenant, Verdict, WindowBuffer};
 
 use crate::drive::{Delivered, Rig};
 use crate::facts::{Ask, Broken, Fact, Name, ReplyTo, Said};
@@ -27,7 +28,7 @@ fn settings() -> Settings {
         window: WindowBuffer::default(),
     };
     let never = Span(0);
-    Settings { defaults, implicit_idle: never, group_idle: never, abandoned: never, node_bytes: 256 << 20, rate: None }
+    Settings { defaults, implicit_idle: never, group_idle: never, abandoned: never, node_bytes: 256 << 20, allowance: Allowance::UNBOUNDED }
 }
 
 /// One message as a scenario sees it: its number (in order of push), attempts, delivery.
