@@ -225,41 +225,45 @@ mod tests {
 
     use super::*;
 
-    fn seen(failure: impl Into<Failure>) -> (u16, &'static str, Option<u64>) {
-        let row = failure.into().row();
-        (row.status.code(), row.code, row.retry_after_secs)
-    }
+    /// Status, code, seconds of Retry-After.
+    type Seen = (u16, &'static str, Option<u64>);
 
     #[test]
     fn the_table_is_the_contract() {
-        assert_eq!(seen(Refused::Malformed("x")), (400, "bad_request", None));
-        assert_eq!(seen(Refused::TargetTooLong), (414, "uri_too_long", None));
-        assert_eq!(seen(Refused::HeadersTooLarge), (431, "headers_too_large", None));
-        assert_eq!(seen(Failure::BodyTooLarge), (413, "payload_too_large", None));
-        assert_eq!(seen(Missed::NoSuchRoute), (404, "no_such_route", None));
-        assert_eq!(seen(Missed::MethodNotAllowed { allow: "GET".to_owned() }), (405, "method_not_allowed", None));
-        assert_eq!(seen(Fault::Missing("queue")), (400, "ephemeral_bad_request", None));
-        assert_eq!(seen(TokenFault::Missing), (401, "unauthorized", None));
-        assert_eq!(seen(Forbidden::Role), (403, "forbidden", None));
-        assert_eq!(seen(Failure::QueueNotFound), (404, "ephemeral_queue_not_found", None));
-        assert_eq!(seen(Refusal::QueueFull { can_fit: true }), (429, "queue_full", Some(1)));
-        assert_eq!(seen(Refusal::QueueFull { can_fit: false }), (429, "queue_full", None));
-        assert_eq!(seen(Refusal::TooManyGroups), (429, "queue_full", Some(1)));
-        assert_eq!(seen(Refusal::TooManyPartitions), (429, "queue_full", Some(1)));
-        assert_eq!(seen(Refusal::RateLimited { retry_after: Span::from_millis(2_001) }), (429, "rate_limited", Some(3)));
-        assert_eq!(seen(Refusal::TooManyParked), (429, "rate_limited", Some(1)));
-        assert_eq!(seen(Refusal::TenantBytes), (403, "ephemeral_quota_exceeded", None));
-        assert_eq!(seen(Refusal::TenantQueues), (403, "ephemeral_quota_exceeded", None));
-        assert_eq!(seen(Refusal::NodeBytes), (503, "ephemeral_unavailable", Some(1)));
-        assert_eq!(seen(Refusal::TooManyTenants), (503, "ephemeral_unavailable", Some(1)));
-        assert_eq!(seen(Refusal::NotGranted), (403, "feature_gated", None));
-        assert_eq!(seen(Refusal::NoConsumers), (409, "no_consumers", None));
-        assert_eq!(seen(Failure::NoReply), (504, "no_reply", None));
-        assert_eq!(seen(Failure::Disabled), (503, "ephemeral_disabled", Some(1)));
-        assert_eq!(seen(Failure::Undecided), (503, "ephemeral_unavailable", Some(1)));
-        assert_eq!(seen(Failure::TooManyChanges), (503, "ephemeral_unavailable", Some(1)));
-        assert_eq!(seen(Failure::OwnerMoved), (503, "owner_moved", Some(1)));
-        assert_eq!(seen(Failure::ForwardFailed), (503, "ephemeral_forward_failed", Some(1)));
+        let rows: [(Failure, Seen); 28] = [
+            (Refused::Malformed("x").into(), (400, "bad_request", None)),
+            (Refused::TargetTooLong.into(), (414, "uri_too_long", None)),
+            (Refused::HeadersTooLarge.into(), (431, "headers_too_large", None)),
+            (Failure::BodyTooLarge, (413, "payload_too_large", None)),
+            (Missed::NoSuchRoute.into(), (404, "no_such_route", None)),
+            (Missed::MethodNotAllowed { allow: "GET".to_owned() }.into(), (405, "method_not_allowed", None)),
+            (Fault::Missing("queue").into(), (400, "ephemeral_bad_request", None)),
+            (TokenFault::Missing.into(), (401, "unauthorized", None)),
+            (Forbidden::Role.into(), (403, "forbidden", None)),
+            (Failure::QueueNotFound, (404, "ephemeral_queue_not_found", None)),
+            (Refusal::QueueFull { can_fit: true }.into(), (429, "queue_full", Some(1))),
+            (Refusal::QueueFull { can_fit: false }.into(), (429, "queue_full", None)),
+            (Refusal::TooManyGroups.into(), (429, "queue_full", Some(1))),
+            (Refusal::TooManyPartitions.into(), (429, "queue_full", Some(1))),
+            (Refusal::RateLimited { retry_after: Span::from_millis(2_001) }.into(), (429, "rate_limited", Some(3))),
+            (Refusal::TooManyParked.into(), (429, "rate_limited", Some(1))),
+            (Refusal::TenantBytes.into(), (403, "ephemeral_quota_exceeded", None)),
+            (Refusal::TenantQueues.into(), (403, "ephemeral_quota_exceeded", None)),
+            (Refusal::NodeBytes.into(), (503, "ephemeral_unavailable", Some(1))),
+            (Refusal::TooManyTenants.into(), (503, "ephemeral_unavailable", Some(1))),
+            (Refusal::NotGranted.into(), (403, "feature_gated", None)),
+            (Refusal::NoConsumers.into(), (409, "no_consumers", None)),
+            (Failure::NoReply, (504, "no_reply", None)),
+            (Failure::Disabled, (503, "ephemeral_disabled", Some(1))),
+            (Failure::Undecided, (503, "ephemeral_unavailable", Some(1))),
+            (Failure::TooManyChanges, (503, "ephemeral_unavailable", Some(1))),
+            (Failure::OwnerMoved, (503, "owner_moved", Some(1))),
+            (Failure::ForwardFailed, (503, "ephemeral_forward_failed", Some(1))),
+        ];
+        for (failure, wanted) in rows {
+            let row = failure.row();
+            assert_eq!((row.status.code(), row.code, row.retry_after_secs), wanted, "{failure:?}");
+        }
     }
 
     #[test]

@@ -55,7 +55,7 @@ impl KeyRing {
         Arc::clone(&lock(&self.keys))
     }
 
-    fn replace(&self, keys: Keys) {
+    pub(super) fn replace(&self, keys: Keys) {
         *lock(&self.keys) = Arc::new(keys);
         self.version.fetch_add(1, Ordering::Release);
     }

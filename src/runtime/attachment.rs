@@ -106,7 +106,7 @@ impl Attachment {
     }
 
     /// Asks for the row of a change; the proposal comes back when it cannot be asked for.
-    pub(super) fn write(&mut self, proposal: Proposal) -> Result<(), Proposal> {
+    pub(super) fn write(&mut self, proposal: Proposal) -> Result<(), Box<Proposal>> {
         let write = match &proposal.change {
             Change::Declare { queue, declaration } => {
                 // It was read when it came in.
@@ -120,7 +120,7 @@ impl Attachment {
         self.tickets += 1;
         let ticket = self.tickets;
         if !self.store.ask(Ask::Write { ticket, write, due: Instant::now() + WRITE_SPAN }) {
-            return Err(proposal);
+            return Err(Box::new(proposal));
         }
         self.asked.insert(ticket, proposal);
         Ok(())

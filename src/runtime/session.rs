@@ -283,7 +283,7 @@ mod tests {
     fn an_answer_is_unsent_partly_sent_or_sent_by_its_place() {
         let receipt = |queue: &str| Receipt {
             shard: ShardIndex(0),
-            tenant: mayfly_shards::Tenant::DEFAULT,
+            tenant: Tenant::DEFAULT,
             queue: queue.into(),
             generation: 1,
             group: "g".into(),
