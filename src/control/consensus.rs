@@ -5,6 +5,7 @@
 //! Invariants: what comes out of [`Consensus::advance`] is on the disk, comes once, and comes in order; a fault of the disk leaves
 //! what was proposed in doubt, and the log is opened anew before anything else is proposed.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -141,7 +142,9 @@ impl Consensus {
         if self.gauges.unavailable.swap(1, Relaxed) == 0 {
             log::error!(cause:% = fault; "the log cannot be written: configure and delete answer 503 until it can");
         }
-        self.node = None;
+        let node = self.node.take();
+        // raft-engine waits for the disk once more when it is closed, and panics when that fails too.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(node)));
         self.tried_at = Instant::now();
         Unavailable
     }

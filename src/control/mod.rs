@@ -4,6 +4,7 @@ pub mod change;
 pub mod codec;
 pub mod consensus;
 pub mod fault;
+pub mod files;
 pub mod folder;
 pub mod gauges;
 pub mod grants;

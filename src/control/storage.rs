@@ -6,6 +6,7 @@
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
@@ -13,6 +14,7 @@ use raft::{GetEntriesContext, RaftState, Storage, StorageError};
 use raft_engine::{Command, Config, Engine, LogBatch, MessageExt, ReadableSize, RecoveryMode};
 
 use super::fault::LogFault;
+use super::files::LogFiles;
 use super::folder::DataFolder;
 use super::gauges::ControlGauges;
 use super::snapshot::{self, Place};
@@ -37,7 +39,7 @@ impl MessageExt for Entries {
 
 /// See the module.
 pub struct LogStorage {
-    engine: Engine,
+    engine: Engine<LogFiles>,
     path: PathBuf,
     hard_state: HardState,
     voters: Vec<u64>,
@@ -67,6 +69,9 @@ impl LogStorage {
         let damaged = |cause: String| Err(LogFault::Damaged { path: newest_file(&self.path), cause });
         if last < told {
             return damaged(format!("it ends with entry {last}, and {told} were acknowledged"));
+        }
+        if last < self.hard_state.commit {
+            return damaged(format!("it ends with entry {last}, and {} were agreed on", self.hard_state.commit));
         }
         let first = self.engine.first_index(REGION).unwrap_or(self.snapshot.index + 1);
         if first > self.snapshot.index + 1 {
@@ -154,15 +159,16 @@ fn config(path: &Path, recovery_mode: RecoveryMode) -> Config {
 
 /// Opens the log strictly. A file that ends in the middle of something is one that was being written when the node died, or is damaged:
 /// its end is cut off, a copy of it is kept, and whoever knows what was told of finds out which it was.
-fn open_engine(folder: &DataFolder, path: &Path) -> Result<Engine, LogFault> {
-    match Engine::open(config(path, RecoveryMode::AbsoluteConsistency)) {
+fn open_engine(folder: &DataFolder, path: &Path) -> Result<Engine<LogFiles>, LogFault> {
+    let open = |mode| Engine::open_with_file_system(config(path, mode), Arc::new(LogFiles));
+    match open(RecoveryMode::AbsoluteConsistency) {
         Ok(engine) => Ok(engine),
         Err(raft_engine::Error::Io(error)) => Err(LogFault::io(path, error)),
         Err(error) => {
             let file = newest_file(path);
             let kept = keep_copy(folder, &file).map_err(|error| LogFault::io(&file, error))?;
             let damaged = |error: raft_engine::Error| LogFault::Damaged { path: file.clone(), cause: error.to_string() };
-            let engine = Engine::open(config(path, RecoveryMode::TolerateTailCorruption)).map_err(damaged)?;
+            let engine = open(RecoveryMode::TolerateTailCorruption).map_err(damaged)?;
             log::warn!(file:% = file.display(), copy:% = kept.display(), cause:% = error; "the log's end was cut off: it is not whole");
             Ok(engine)
         }
