@@ -198,7 +198,7 @@ fn says_tenant(answer: &Answer) -> bool {
 
 #[test]
 fn a_tokens_claim_is_its_tenant_and_without_one_it_is_the_default_tenants() {
-    let node = with_tokens(2, &["--tenancy-header", "on"]);
+    let node = with_tokens(2, &["--tenancy-header", "on", "--require-grant", "off"]);
     let mut client = Client::connect(node.address);
     let of_one = tokens::token("read-write", json!({ "tenant": ONE }));
     let pop = get("/api/v1/ephemeral/pop?queue=q&autoAck=true");

@@ -155,8 +155,8 @@ impl Shard {
         if queue.is_declared || !queue.exists || span == Span(0) || queue.waiting_count() > 0 {
             return;
         }
-        // Nobody can use a queue while the family is switched off: what it holds stays.
-        if !self.is_enabled {
+        if !self.is_enabled && queue.used_at + span <= now {
+            // Nobody can use a queue while the family is switched off: what it holds stays.
             queue.used_at = now;
         }
         if queue.used_at + span > now {

@@ -251,7 +251,7 @@ fn put<T>(field: &mut T, read: Option<T>) -> Option<()> {
 }
 
 /// What stands for a text that may hold a secret.
-const HIDDEN: &str = "(not shown: it may hold a secret)";
+const HIDDEN: &str = "(not shown)";
 /// Flags of such texts.
 const SECRETS: &[&str] = &["postgres", "jwt-secret"];
 const SECONDS: &str = "seconds, a fraction allowed (300, 1.5), 0 for never";
@@ -280,7 +280,7 @@ const SETTINGS: &[Setting] = &[
         default: "./mayfly-data",
         help: "Folder for what was declared, made if absent; one node's alone",
         expected: "a path",
-        set: |settings, text| put(&mut settings.data_dir, (!text.is_empty()).then(|| PathBuf::from(text))),
+        set: |settings, text| put(&mut settings.data_dir, value::path(text)),
     },
     Setting {
         flag: "shards",

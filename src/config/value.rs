@@ -53,7 +53,7 @@ pub(super) fn seconds(text: &str) -> Option<Duration> {
 
 /// A path; whether something is there shows when it is opened.
 pub(super) fn path(text: &str) -> Option<PathBuf> {
-    (!text.is_empty() && !text.contains('\0')).then(|| text.into())
+    (!text.is_empty() && !text.contains(char::is_control)).then(|| text.into())
 }
 
 /// `on` or `off`, and the words that mean them.
