@@ -4,6 +4,8 @@
 //! answer of which no byte was sent costs its messages nothing, autoAck or not; of one that broke in the middle leased messages come
 //! back with their attempt charged, and those settled at delivery are spent.
 
+use smallvec::SmallVec;
+
 use crate::cursor::DeliveryState;
 use crate::ledger::{Freed, Ledger};
 use crate::letter::Letter;
@@ -51,9 +53,12 @@ impl Shard {
                 }
             }
             let mut freed = Freed::default();
+            let seqs: SmallVec<[u64; 4]> = run.messages.iter().map(|message| message.seq).collect();
             for message in run.messages {
-                let seq = message.seq;
                 self.take_message_back(now, index, ring, group, message, how, &mut freed);
+            }
+            // Behind all of them, so that the queue is not empty, and idle from now on, between two that come back.
+            for seq in seqs {
                 self.withdraw_if_over(now, index, ring, seq);
             }
             self.queues.get_mut(index).release(freed, &self.ledger);
