@@ -17,6 +17,7 @@ SERVERS = {
     None: ({}, []),
     "idle_s": ({"QUEEN_EPHEMERAL_IMPLICIT_IDLE_S": "2"}, ["--idle-s", "2"]),
     "max_bytes": ({"QUEEN_EPHEMERAL_MAX_BYTES": "1000000"}, ["--max-bytes", "1000000"]),
+    "restart_cmd": ({}, ["--restart-cmd"]),
     "rate": ({"QUEEN_EPHEMERAL_RATE": "5000", "QUEEN_EPHEMERAL_BURST": "10000"}, ["--rate", "10000"]),
 }
 
@@ -43,7 +44,8 @@ def main():
     p.add_argument("--shards", type=int, action="append", help="default: 1 and 4")
     p.add_argument("--logs", help="folder for the nodes' logs", default=os.path.join(node.TARGET, "test-logs"))
     a = p.parse_args()
-    case_files = [os.path.join(node.CONFORMANCE, f) for f in sorted(os.listdir(node.CONFORMANCE)) if f.endswith("_cases.py")]
+    folders = [node.CONFORMANCE, os.path.join(node.ROOT, "tests")]
+    case_files = [os.path.join(d, f) for d in folders for f in sorted(os.listdir(d)) if f.endswith("_cases.py")]
     by_need = cases_by_need(case_files)
     passed = failed = 0
     for name, reason in EXCLUDED_PEER_CASES.items():
@@ -61,6 +63,8 @@ def main():
             runner = [sys.executable, os.path.join(node.CONFORMANCE, "conformance.py"), *files, "--only", only, *flags]
             try:
                 with node.Node(a.binary, os.path.join(a.logs, "node-%d-%s.log" % (shards, need)), ["--shards", str(shards)], environment) as server:
+                    if need == "restart_cmd":
+                        runner.append(server.restart_command())
                     good, bad = node.run_suite([*runner, "--base-url", server.url])
                     short = len(names) - good - bad
                     if short:

@@ -1,5 +1,5 @@
 """A built node as a child process on a free loopback port, for the process-level suites. Standard library only."""
-import os, re, shutil, signal, subprocess, sys, tempfile, time, urllib.request
+import os, re, shutil, signal, socket, subprocess, sys, tempfile, threading, time, urllib.request
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SHARED = os.environ.get("MAYFLY_SHARED") or os.path.join(ROOT, "..", "shared")
@@ -18,11 +18,40 @@ class Node:
         os.makedirs(os.path.dirname(os.path.abspath(log_path)), exist_ok=True)
         self.log = open(log_path, "wb")
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("MAYFLY_", "QUEEN_", "PG_", "JWT_")) and k != "PORT"}
-        command = [binary, "serve", "--listen", "127.0.0.1:0", *arguments]
+        self.command = [binary, "serve", *arguments, "--listen"]
         self.data = None
         if "MAYFLY_DATA_DIR" not in (environment or {}):
             self.data = clean["MAYFLY_DATA_DIR"] = tempfile.mkdtemp(prefix="mayfly-test-")
-        self.process = subprocess.Popen(command, env={**clean, **(environment or {})}, stdout=self.log, stderr=self.log)
+        self.environment = {**clean, **(environment or {})}
+        self.restarts = None
+        self._start("127.0.0.1:0")
+
+    def _start(self, address):
+        self.process = subprocess.Popen([*self.command, address], env=self.environment, stdout=self.log, stderr=self.log)
+
+    def restart_command(self):
+        """A shell command that restarts the node on its address and data folder, and returns when it serves again."""
+        self.restarts = socket.socket(socket.AF_UNIX)
+        path = os.path.join(self.data, "..", os.path.basename(self.data) + ".restart")
+        self.restarts.bind(path)
+        self.restarts.listen()
+        threading.Thread(target=self._follow_restarts, daemon=True).start()
+        return "%s %s restart %s" % (sys.executable, os.path.abspath(__file__), os.path.abspath(path))
+
+    def _follow_restarts(self):
+        while True:
+            try:
+                asking, _ = self.restarts.accept()
+            except OSError:
+                return
+            with asking:
+                try:
+                    self._end()
+                    self._start(self.url.removeprefix("http://"))
+                    self._wait_for_health()
+                    asking.sendall(b"serves")
+                except RuntimeError as error:
+                    print("restart: %s" % error)
 
     def __enter__(self):
         try:
@@ -63,7 +92,19 @@ class Node:
             return False
 
     def stop(self):
-        """SIGTERM, and SIGKILL to one that does not drain in time; the exit code."""
+        """Ends the node and what belongs to it; its exit code."""
+        if self.restarts:
+            path = self.restarts.getsockname()
+            self.restarts.close()
+            os.unlink(path)
+        self._end()
+        self.log.close()
+        if self.data:
+            shutil.rmtree(self.data, ignore_errors=True)
+        return self.process.returncode
+
+    def _end(self):
+        """SIGTERM, and SIGKILL to one that does not drain in time."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
@@ -71,10 +112,6 @@ class Node:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
-        self.log.close()
-        if self.data:
-            shutil.rmtree(self.data, ignore_errors=True)
-        return self.process.returncode
 
     def log_tail(self, lines=20):
         with open(self.log_path, errors="replace") as f:
@@ -100,3 +137,9 @@ def run_suite(command, environment=None, timeout=900):
         if showing:
             print(line)
     return said
+
+
+if __name__ == "__main__" and sys.argv[1:2] == ["restart"]:
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.connect(sys.argv[2])
+        sys.exit(0 if asking.recv(16) == b"serves" else "the node does not serve again")
