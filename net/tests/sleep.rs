@@ -3,6 +3,7 @@
 mod support;
 
 use std::cell::Cell;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -69,10 +70,8 @@ fn a_core_that_is_never_idle_lets_other_tasks_and_timers_run() {
 fn a_driver_that_accepts_no_more_keeps_its_connections() {
     let executor = LocalExecutorBuilder::new(Placement::Unbound).io_memory(0).ring_depth(128).make().expect("an executor");
     executor.run(async {
-        let clock = Clock::start();
-        let listeners = listen(([127, 0, 0, 1], 0).into(), 1).expect("a free port");
-        let address = local_address(&listeners[0]).expect("bound");
-        let mut driver = Driver::new(listeners, DriverConfig::new(clock, Arc::new(Waker::new().expect("an eventfd")))).expect("a ring");
+        let (listeners, address) = listening();
+        let (mut driver, _) = polling(Duration::ZERO, listeners);
         let mut stopped = false;
         let client = std::thread::spawn(move || {
             use std::io::{Read, Write};
@@ -99,6 +98,12 @@ fn a_driver_that_accepts_no_more_keeps_its_connections() {
         }
         client.join().expect("was served and then refused");
     });
+}
+
+fn listening() -> (Vec<OwnedFd>, SocketAddr) {
+    let listeners = listen(([127, 0, 0, 1], 0).into(), 1).expect("a free port");
+    let address = local_address(&listeners[0]).expect("bound");
+    (listeners, address)
 }
 
 /// A driver that polls for `spin` before it sleeps, if it has found that this pays.
@@ -145,8 +150,7 @@ fn polling_that_keeps_finding_nothing_is_given_up() {
 fn a_core_that_polls_sees_mail_and_connections_at_once() {
     let executor = LocalExecutorBuilder::new(Placement::Unbound).io_memory(0).ring_depth(128).make().expect("an executor");
     executor.run(async {
-        let listeners = listen(([127, 0, 0, 1], 0).into(), 1).expect("a free port");
-        let address = local_address(&listeners[0]).expect("bound");
+        let (listeners, address) = listening();
         let (mut driver, clock) = polling(Duration::from_secs(20), listeners);
         earn_credit(&mut driver, clock).await;
         let mail = Arc::new(AtomicBool::new(false));
@@ -183,10 +187,8 @@ fn a_turn_of_slow_events_ends_in_time_and_the_rest_comes_with_the_next() {
     const EVENT_NS: u64 = 300_000;
     let executor = LocalExecutorBuilder::new(Placement::Unbound).io_memory(0).ring_depth(128).make().expect("an executor");
     executor.run(async {
-        let clock = Clock::start();
-        let listeners = listen(([127, 0, 0, 1], 0).into(), 1).expect("a free port");
-        let address = local_address(&listeners[0]).expect("bound");
-        let mut driver = Driver::new(listeners, DriverConfig::new(clock, Arc::new(Waker::new().expect("an eventfd")))).expect("a ring");
+        let (listeners, address) = listening();
+        let (mut driver, clock) = polling(Duration::ZERO, listeners);
         let mut clients: Vec<_> = (0..CLIENTS).map(|_| std::net::TcpStream::connect(address).expect("in the backlog")).collect();
         let mut open = 0;
         while open < CLIENTS {

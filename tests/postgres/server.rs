@@ -29,6 +29,7 @@ static PROGRAMS: LazyLock<PathBuf> = LazyLock::new(|| {
 /// A folder that initdb made, to copy: it takes longer than all else.
 static TEMPLATE: LazyLock<Folder> = LazyLock::new(|| {
     let folder = Folder::new();
+    remove_at_exit(&folder.0);
     let password = folder.0.join("password");
     std::fs::write(&password, PASSWORD).expect("a file");
     let data = folder.0.join("data");
@@ -39,6 +40,14 @@ static TEMPLATE: LazyLock<Folder> = LazyLock::new(|| {
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     folder
 });
+
+/// Nothing that is static is dropped: a shell that waits for this process's end removes the folder.
+fn remove_at_exit(folder: &Path) {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "cat >/dev/null; rm -rf \"$0\""]).arg(folder).stdin(Stdio::piped()).stdout(Stdio::null());
+    // Its input is this process's end of a pipe, held until the process is no more.
+    std::mem::forget(shell.spawn().expect("sh runs"));
+}
 
 /// A folder that goes with its guard.
 pub(crate) struct Folder(pub(crate) PathBuf);
@@ -121,7 +130,14 @@ impl Server {
         let output = std::fs::File::options().create(true).append(true).open(log).expect("a log");
         let mut postgres = as_postgres(program("postgres"));
         postgres.arg("-D").arg(self.folder.0.join("data")).args(["-p", &self.port.to_string()]);
-        for setting in ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off", "max_connections=20", "shared_buffers=8MB"] {
+        for setting in [
+            "listen_addresses=127.0.0.1",
+            "unix_socket_directories=",
+            "fsync=off",
+            "max_connections=20",
+            "shared_buffers=8MB",
+            "dynamic_shared_memory_type=mmap",
+        ] {
             postgres.args(["-c", setting]);
         }
         postgres.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output).spawn().expect("postgres runs")
@@ -130,10 +146,21 @@ impl Server {
     /// SIGKILL.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
+            let segment = self.shared_memory();
             // Its children end when they see that it is gone.
             child.kill().expect("is its parent");
             child.wait().expect("its status");
+            if let Some(segment) = segment {
+                // The kernel keeps it for ever; marked, it goes with the last child.
+                let _ = Command::new("ipcrm").args(["-m", &segment]).stderr(Stdio::null()).status();
+            }
         }
+    }
+
+    /// The id of its one System V segment: in the seventh line of its pid file, behind the key.
+    fn shared_memory(&self) -> Option<String> {
+        let text = std::fs::read_to_string(self.folder.0.join("data/postmaster.pid")).ok()?;
+        Some(text.lines().nth(6)?.split_whitespace().nth(1)?.to_owned())
     }
 
     pub(crate) fn address(&self) -> SocketAddr {

@@ -4,19 +4,20 @@ use std::sync::OnceLock;
 
 use proptest::prelude::*;
 use rustls::SupportedProtocolVersion;
+use rustls::pki_types::CertificateDer;
 use rustls::version::{TLS12, TLS13};
 
 use super::super::{Acceptor, Seal, Step};
-use super::support::{Pair, Wire, client_config};
+use super::support::{Pair, Wire, certificate, trusting};
 
 fn wire(version: &'static SupportedProtocolVersion) -> Wire {
-    static SERVED: OnceLock<(Pair, Acceptor)> = OnceLock::new();
-    let (pair, acceptor) = SERVED.get_or_init(|| {
-        let pair = Pair::made(|_| ());
-        let acceptor = Acceptor::load(&pair.files()).expect("served");
-        (pair, acceptor)
+    // Not the pair itself: nothing that is static is dropped, and its folder would stay.
+    static SERVED: OnceLock<(CertificateDer<'static>, Acceptor)> = OnceLock::new();
+    let (certificate, acceptor) = SERVED.get_or_init(|| {
+        let files = Pair::made(|_| ());
+        (certificate(&files.files()), Acceptor::load(&files.files()).expect("served"))
     });
-    Wire::new(acceptor, &client_config(&pair.files(), &[version], &["http/1.1"]))
+    Wire::new(acceptor, &trusting(certificate.clone(), &[version], &["http/1.1"]))
 }
 
 fn version() -> impl Strategy<Value = &'static SupportedProtocolVersion> {

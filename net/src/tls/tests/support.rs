@@ -54,8 +54,21 @@ pub(super) fn self_signed(change: impl FnOnce(&mut CertificateParams)) -> (Strin
 
 /// What a client trusts and offers; connections with the same one resume.
 pub(super) fn client_config(files: &Files, versions: &[&'static SupportedProtocolVersion], protocols: &[&str]) -> Arc<ClientConfig> {
+    trusting(certificate(files), versions, protocols)
+}
+
+pub(super) fn certificate(files: &Files) -> CertificateDer<'static> {
+    CertificateDer::from_pem_file(&files.cert).expect("a certificate")
+}
+
+/// The same of a certificate in memory.
+pub(super) fn trusting(
+    certificate: CertificateDer<'static>,
+    versions: &[&'static SupportedProtocolVersion],
+    protocols: &[&str],
+) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_file(&files.cert).expect("a certificate")).expect("an authority");
+    roots.add(certificate).expect("an authority");
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(versions).expect("versions");
     let mut config = builder.with_root_certificates(roots).with_no_client_auth();
