@@ -38,6 +38,20 @@ impl Answer {
         Some(answer)
     }
 
+    /// The next answer of a stream, of which `input` is what was read before. `UnexpectedEof` when it ends instead.
+    pub fn read(stream: &mut impl io::Read, input: &mut Vec<u8>, has_body: bool) -> io::Result<Self> {
+        loop {
+            if let Some(answer) = Self::take(input, has_body) {
+                return Ok(answer);
+            }
+            let mut piece = [0; 64 << 10];
+            match stream.read(&mut piece)? {
+                0 => return Err(ErrorKind::UnexpectedEof.into()),
+                count => input.extend_from_slice(&piece[..count]),
+            }
+        }
+    }
+
     /// A header's value.
     pub fn header(&self, name: &str) -> Option<&str> {
         let lines = self.head.lines().skip(1).filter_map(|line| line.split_once(':'));
@@ -124,16 +138,7 @@ impl Client {
 
     /// The next answer. `UnexpectedEof` when the node closed instead, `WouldBlock` when none has come in time.
     pub fn next(&mut self, has_body: bool) -> io::Result<Answer> {
-        loop {
-            if let Some(answer) = self.take(has_body) {
-                return Ok(answer);
-            }
-            let mut piece = [0; 64 << 10];
-            match self.stream.read(&mut piece)? {
-                0 => return Err(ErrorKind::UnexpectedEof.into()),
-                count => self.input.extend_from_slice(&piece[..count]),
-            }
-        }
+        Answer::read(&mut self.stream, &mut self.input, has_body)
     }
 
     /// The next answer when it is already here. The socket must not block.
@@ -144,10 +149,6 @@ impl Client {
             Err(error) if error.kind() == ErrorKind::WouldBlock => None,
             Err(error) => panic!("closed without an answer: {error}"),
         }
-    }
-
-    fn take(&mut self, has_body: bool) -> Option<Answer> {
-        Answer::take(&mut self.input, has_body)
     }
 
     /// Asserts that the node ends the connection within `limit`, by its FIN and without another byte.

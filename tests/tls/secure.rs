@@ -2,7 +2,7 @@
 
 #![allow(unreachable_pub, reason = "shared by the files beside it")]
 
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -115,6 +115,25 @@ impl Secure {
         Ok(Self { stream, input: Vec::new() })
     }
 
+    /// Connects, and writes `bytes` together with what ends the handshake.
+    pub fn connect_and_send(offer: &Arc<ClientConfig>, address: SocketAddr, bytes: &[u8]) -> io::Result<Self> {
+        let mut stream = StreamOwned::new(session(offer), TcpStream::connect(address)?);
+        stream.sock.set_read_timeout(Some(ANSWER_MAX))?;
+        stream.conn.set_buffer_limit(None);
+        stream.conn.write_tls(&mut stream.sock)?;
+        while stream.conn.is_handshaking() {
+            stream.conn.read_tls(&mut stream.sock)?;
+            stream.conn.process_new_packets().map_err(io::Error::other)?;
+        }
+        stream.conn.writer().write_all(bytes)?;
+        let mut end = Vec::new();
+        while stream.conn.wants_write() {
+            stream.conn.write_tls(&mut end)?;
+        }
+        stream.sock.write_all(&end)?;
+        Ok(Self { stream, input: Vec::new() })
+    }
+
     #[track_caller]
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.stream.write_all(bytes.as_ref()).expect("takes the request");
@@ -133,16 +152,7 @@ impl Secure {
     }
 
     pub fn next(&mut self, has_body: bool) -> io::Result<Answer> {
-        loop {
-            if let Some(answer) = Answer::take(&mut self.input, has_body) {
-                return Ok(answer);
-            }
-            let mut piece = [0; 64 << 10];
-            match self.stream.read(&mut piece)? {
-                0 => return Err(ErrorKind::UnexpectedEof.into()),
-                count => self.input.extend_from_slice(&piece[..count]),
-            }
-        }
+        Answer::read(&mut self.stream, &mut self.input, has_body)
     }
 
     /// Asserts that the node ends the connection as TLS asks it to: its close_notify, then its FIN.

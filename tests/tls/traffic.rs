@@ -37,6 +37,19 @@ fn requests_of_every_shape_are_answered_in_both_versions() {
     }
 }
 
+/// Several are in one turn of the node with the end of their handshake.
+#[test]
+fn a_large_request_that_comes_with_the_end_of_its_handshake_is_answered() {
+    let authority = Authority::new();
+    let node = authority.node(1, &[]);
+    let offer = authority.offer(&[&TLS13]);
+    let request = push("large", "p", [format!("\"{}\"", "x".repeat(400 << 10))]);
+    for _ in 0..20 {
+        let mut client = Secure::connect_and_send(&offer, node.address, request.as_bytes()).expect("connects");
+        assert_eq!(client.answer().status, 201);
+    }
+}
+
 #[test]
 fn new_keys_in_the_middle_of_a_connection_change_nothing() {
     let authority = Authority::new();

@@ -60,7 +60,8 @@ impl Driver {
             return self.stepped(slot, step, tell);
         }
         if !seal.session.hold(ciphertext) {
-            return self.failed(slot, tell);
+            // More than a handshake needs: a request behind its end, perhaps. Its turn is now, and what then is still too much fails.
+            return self.shake_hand(slot, tell);
         }
         if !connection.has(flag::IN_LINE) {
             connection.flags |= flag::IN_LINE;
@@ -75,7 +76,8 @@ impl Driver {
         }
         let end = self.clock.now_ns() + TURN_NS;
         while let Some(id) = self.secure.line.pop_front() {
-            let Some(slot) = self.connections.find(id) else { continue };
+            let waits = |slot: &usize| self.connections.slots[*slot].has(flag::IN_LINE);
+            let Some(slot) = self.connections.find(id).filter(waits) else { continue };
             self.shake_hand(slot, tell);
             if self.clock.now_ns() >= end {
                 break;
