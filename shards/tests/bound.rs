@@ -77,19 +77,21 @@ fn storm(rounds: u64, is_granted: impl Fn(u64) -> bool + Sync) -> u64 {
     })
 }
 
+/// A charge of `amount`, given back if it was granted, of a bound that is 7 at most. Whether it was.
+fn charge_and_give_back(bound: &Bound, amount: u64) -> bool {
+    let is_granted = bound.charge(amount);
+    assert!(bound.used() <= 7);
+    if is_granted {
+        bound.release(amount);
+    }
+    is_granted
+}
+
 #[test]
 fn what_threads_charge_and_give_back_is_counted_to_the_last() {
     const ROUNDS: u64 = 4_000_000;
     let bound = Bound::new(7);
-    storm(ROUNDS, |round| {
-        let amount = 1 + round % 3;
-        let is_granted = bound.charge(amount);
-        assert!(bound.used() <= 7);
-        if is_granted {
-            bound.release(amount);
-        }
-        is_granted
-    });
+    storm(ROUNDS, |round| charge_and_give_back(&bound, 1 + round % 3));
     assert_eq!(bound.used(), 0);
     let bound = Bound::new(2 * ROUNDS + 1);
     assert_eq!((storm(ROUNDS, |_| bound.charge(1)), bound.used()), (2 * ROUNDS + 1, 2 * ROUNDS + 1));
@@ -139,13 +141,7 @@ fn charges_under_a_moving_ceiling_never_pass_the_highest_and_are_counted_to_the_
     let bound = Bound::new(7);
     let granted = storm(ROUNDS, |round| {
         bound.set_max(3 + round % 5);
-        let amount = 1 + round % 3;
-        let is_granted = bound.charge(amount);
-        assert!(bound.used() <= 7);
-        if is_granted {
-            bound.release(amount);
-        }
-        is_granted
+        charge_and_give_back(&bound, 1 + round % 3)
     });
     assert_eq!((bound.used(), granted > 0), (0, true));
 }

@@ -4,6 +4,8 @@
 
 use mayfly_shards::{QueueName, Tenant};
 
+use crate::api::declaration::DeclaredOptions;
+
 /// A change of the agreed state, in the order of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -75,6 +77,14 @@ pub struct Declaration {
     /// The row's number in PostgreSQL: of two changes of a queue that have one, the higher holds, in whatever order they come.
     /// None: no PostgreSQL was attached, and the order of the log decides.
     pub version: Option<u64>,
+}
+
+impl Declaration {
+    /// What the options say. They were read when they came in: what this version cannot read any more is as if it had no options.
+    #[must_use]
+    pub fn options(&self) -> DeclaredOptions {
+        DeclaredOptions::read(&self.options_text).unwrap_or_default()
+    }
 }
 
 /// What a tenant may use; None: without bound.

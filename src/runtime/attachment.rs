@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use mayfly_net::mesh::Waker;
 
 use super::frame::Proposal;
-use crate::api::declaration::DeclaredOptions;
 use crate::config::PostgresTarget;
 use crate::control::consensus::ProposalId;
 use crate::control::store::keeper::Keeper;
@@ -108,11 +107,7 @@ impl Attachment {
     /// Asks for the row of a change; the proposal comes back when it cannot be asked for.
     pub(super) fn write(&mut self, proposal: Proposal) -> Result<(), Box<Proposal>> {
         let write = match &proposal.change {
-            Change::Declare { queue, declaration } => {
-                // It was read when it came in.
-                let options = DeclaredOptions::read(&declaration.options_text).unwrap_or_default();
-                Write::Declare { queue: queue.clone(), options }
-            }
+            Change::Declare { queue, declaration } => Write::Declare { queue: queue.clone(), options: declaration.options() },
             Change::Delete { queue, .. } => Write::Delete { queue: queue.clone() },
             Change::Grant { tenant, grant, .. } => Write::Grant { tenant: *tenant, grant: *grant },
             change => unreachable!("{change:?} has no row"),

@@ -17,7 +17,7 @@ use super::attachment::{Attachment, Heard};
 use super::frame::{Frame, Proposal};
 use super::session::{control_ticket, core_of};
 use crate::api::Failure;
-use crate::api::declaration::{DeclaredOptions, OptionDefaults};
+use crate::api::declaration::OptionDefaults;
 use crate::control::consensus::{Committed, ProposalId, RETRY_EVERY};
 use crate::control::grants::Grants;
 use crate::control::{Change, Consensus, State};
@@ -223,9 +223,7 @@ impl ControlCore {
     fn tell(&mut self, proposal: Option<Proposal>, change: Change) {
         match change {
             Change::Declare { queue, declaration } => {
-                // It was read when it came in; what this version cannot read any more is as if it had no options.
-                let declared = DeclaredOptions::read(&declaration.options_text).unwrap_or_default();
-                let options = declared.in_force(&self.defaults);
+                let options = declaration.options().in_force(&self.defaults);
                 self.tell_home(proposal, queue, OwnedRequest::Configure { options });
             }
             Change::Undeclare { queue, .. } => self.tell_home(proposal, queue, OwnedRequest::Undeclare),

@@ -9,7 +9,7 @@ use super::frame::{Frame, Proposal};
 use super::intake::Asking;
 use super::session::Asked;
 use crate::api::Failure;
-use crate::api::declaration::{DeclaredOptions, OptionDefaults};
+use crate::api::declaration::OptionDefaults;
 use crate::control::{Change, State};
 
 /// Takes what a shard says while nobody asks anything of it: that it did as it was told.
@@ -64,8 +64,7 @@ impl Core {
         self.shard.switch(self.now, state.is_enabled(), &mut Unheard);
         for (queue, declaration) in state.declarations() {
             if home_shard(queue.tenant, &queue.name, self.shard_count) == self.desk.core {
-                // As in `ControlCore::tell`.
-                let options = DeclaredOptions::read(&declaration.options_text).unwrap_or_default().in_force(defaults);
+                let options = declaration.options().in_force(defaults);
                 let command = Command::Configure { tenant: queue.tenant, queue: &queue.name, options };
                 self.shard.step(self.now, Ticket(0), command, &mut Unheard);
             }
