@@ -4,6 +4,7 @@
 
 use mayfly_shards::{QueueName, Tenant};
 
+use super::members::{Member, NodeId};
 use crate::api::declaration::DeclaredOptions;
 
 /// A change of the agreed state, in the order of the log.
@@ -49,6 +50,21 @@ pub enum Change {
         /// Whether the family serves.
         is_enabled: bool,
     },
+    /// A node's row in the table of members.
+    Member {
+        /// The whole of it.
+        member: Member,
+    },
+    /// A node is no member any more.
+    Expel {
+        /// Which.
+        id: NodeId,
+    },
+    /// The table of members has at least this number: of a snapshot, whose rows alone do not say it.
+    Epoch {
+        /// See [`super::members::Members::epoch`].
+        number: u64,
+    },
     /// Every deletion, of a queue or a grant, up to this version has been seen by whoever could bring the declaration back: their memory may go.
     Settle {
         /// The highest such version.
@@ -63,6 +79,7 @@ impl Change {
         match self {
             Self::Declare { queue, .. } | Self::Undeclare { queue, .. } | Self::Delete { queue, .. } => Some(queue),
             Self::Grant { .. } | Self::Cluster { .. } | Self::Switch { .. } | Self::Settle { .. } => None,
+            Self::Member { .. } | Self::Expel { .. } | Self::Epoch { .. } => None,
         }
     }
 }

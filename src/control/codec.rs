@@ -7,6 +7,7 @@ use mayfly_shards::{QueueName, Tenant};
 use serde::{Deserialize, Serialize};
 
 use super::change::{Change, Declaration, Grant};
+use super::members::{Member, NodeId, Standing};
 
 /// The format that is written, and the only one that can be read.
 const FORMAT: u8 = b'1';
@@ -22,6 +23,18 @@ enum Spelled<'a> {
     Cluster { id: String },
     Switch { is_enabled: bool },
     Settle { version: u64 },
+    Member { id: u64, peer: Cow<'a, str>, incarnation: u64, shard_count: u16, standing: SpelledStanding },
+    Expel { id: u64 },
+    Epoch { number: u64 },
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum SpelledStanding {
+    Joining,
+    Live,
+    Leaving,
+    Down,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -100,12 +113,39 @@ fn spell(change: &Change) -> Spelled<'_> {
         Change::Cluster { id } => Spelled::Cluster { id: format!("{id:032x}") },
         Change::Switch { is_enabled } => Spelled::Switch { is_enabled: *is_enabled },
         Change::Settle { version } => Spelled::Settle { version: *version },
+        Change::Member { member: Member { id, peer, incarnation, shard_count, standing } } => Spelled::Member {
+            id: id.0,
+            peer: Cow::Borrowed(peer),
+            incarnation: *incarnation,
+            shard_count: *shard_count,
+            standing: spell_standing(*standing),
+        },
+        Change::Expel { id } => Spelled::Expel { id: id.0 },
+        Change::Epoch { number } => Spelled::Epoch { number: *number },
     }
 }
 
 fn spell_grant(grant: Grant) -> SpelledGrant {
     let Grant { is_enabled, bytes_max, queues_max, messages_per_second_max, parked_max } = grant;
     SpelledGrant { is_enabled, bytes_max, queues_max, messages_per_second_max, parked_max }
+}
+
+const fn spell_standing(standing: Standing) -> SpelledStanding {
+    match standing {
+        Standing::Joining => SpelledStanding::Joining,
+        Standing::Live => SpelledStanding::Live,
+        Standing::Leaving => SpelledStanding::Leaving,
+        Standing::Down => SpelledStanding::Down,
+    }
+}
+
+const fn read_standing(standing: SpelledStanding) -> Standing {
+    match standing {
+        SpelledStanding::Joining => Standing::Joining,
+        SpelledStanding::Live => Standing::Live,
+        SpelledStanding::Leaving => Standing::Leaving,
+        SpelledStanding::Down => Standing::Down,
+    }
 }
 
 fn spell_tenant(tenant: Tenant) -> String {
@@ -124,6 +164,11 @@ fn read(spelled: Spelled<'_>) -> Result<Change, Unreadable> {
         Spelled::Cluster { id } => Change::Cluster { id: u128::from_str_radix(&id, 16).map_err(|_| Unreadable::Name)? },
         Spelled::Switch { is_enabled } => Change::Switch { is_enabled },
         Spelled::Settle { version } => Change::Settle { version },
+        Spelled::Member { id, peer, incarnation, shard_count, standing } => Change::Member {
+            member: Member { id: NodeId(id), peer: peer.into(), incarnation, shard_count, standing: read_standing(standing) },
+        },
+        Spelled::Expel { id } => Change::Expel { id: NodeId(id) },
+        Spelled::Epoch { number } => Change::Epoch { number },
     })
 }
 
@@ -144,6 +189,11 @@ fn read_tenant(text: &str) -> Result<Tenant, Unreadable> {
 mod tests {
     use super::*;
 
+    fn in_standing(standing: Standing) -> Change {
+        let member = Member { id: NodeId(3), peer: "[::1]:6633".into(), incarnation: u64::MAX, shard_count: 256, standing };
+        Change::Member { member }
+    }
+
     #[test]
     fn every_change_comes_back_as_it_was() {
         let queue = QueueName { tenant: Tenant(u128::MAX - 5), name: "a \"b\"/\u{e9}:%".into() };
@@ -160,7 +210,12 @@ mod tests {
             Change::Cluster { id: u128::MAX >> 3 },
             Change::Switch { is_enabled: false },
             Change::Settle { version: 9 },
-        ] {
+            Change::Expel { id: NodeId(4) },
+            Change::Epoch { number: u64::MAX },
+        ]
+        .into_iter()
+        .chain([Standing::Joining, Standing::Live, Standing::Leaving, Standing::Down].map(in_standing))
+        {
             let text = encode(&change);
             assert!(!text.contains(&b'\n'));
             assert_eq!(decode(&text).expect("readable"), change);

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use mayfly_shards::{QueueName, Tenant};
 
 use super::change::{Change, Declaration, Grant};
+use super::members::Members;
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,11 +18,18 @@ pub struct State {
     grants: Register<Tenant, Granted>,
     is_enabled: bool,
     cluster: Option<u128>,
+    members: Members,
 }
 
 impl Default for State {
     fn default() -> Self {
-        Self { declarations: Register::default(), grants: Register::default(), is_enabled: true, cluster: None }
+        Self {
+            declarations: Register::default(),
+            grants: Register::default(),
+            is_enabled: true,
+            cluster: None,
+            members: Members::default(),
+        }
     }
 }
 
@@ -38,6 +46,9 @@ impl State {
                 self.is_enabled = *is_enabled;
                 true
             }
+            Change::Member { member } => self.members.put(member),
+            Change::Expel { id } => self.members.take(*id),
+            Change::Epoch { number } => self.members.raise_epoch(*number),
             Change::Settle { version } => {
                 self.declarations.settle(*version);
                 self.grants.settle(*version);
@@ -122,6 +133,12 @@ impl State {
         self.cluster
     }
 
+    /// The cluster's nodes; none: this node is alone.
+    #[must_use]
+    pub const fn members(&self) -> &Members {
+        &self.members
+    }
+
     /// Changes that make an empty state this one: a snapshot of it.
     #[must_use]
     pub fn changes(&self) -> Vec<Change> {
@@ -135,7 +152,9 @@ impl State {
         let grants = self.grants.held.iter();
         let grants = grants.map(|(tenant, of)| Change::Grant { tenant: *tenant, grant: Some(of.grant), version: of.version });
         let cluster = self.cluster.map(|id| Change::Cluster { id });
-        let rest = [Change::Switch { is_enabled: self.is_enabled }].into_iter().chain(cluster);
+        let members = self.members.rows().iter().map(|member| Change::Member { member: member.clone() });
+        let epoch = (self.members.epoch() > 0).then_some(Change::Epoch { number: self.members.epoch() });
+        let rest = [Change::Switch { is_enabled: self.is_enabled }].into_iter().chain(cluster).chain(members).chain(epoch);
         deletions.chain(declarations).chain(revocations).chain(grants).chain(rest).collect()
     }
 }
@@ -218,6 +237,7 @@ impl<K: Ord, V: Versioned> Register<K, V> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::members::{Member, NodeId, Standing};
     use super::*;
 
     fn queue(name: &str) -> QueueName {
@@ -227,6 +247,10 @@ mod tests {
     fn declare(name: &str, text: &str, version: Option<u64>) -> Change {
         let declaration = Declaration { options_text: text.as_bytes().into(), updated_at_ms: 7, version };
         Change::Declare { queue: queue(name), declaration }
+    }
+
+    fn member(id: u64, standing: Standing) -> Change {
+        Change::Member { member: Member { id: NodeId(id), peer: "a:1".into(), incarnation: id, shard_count: 1, standing } }
     }
 
     fn text_of<'a>(state: &'a State, name: &str) -> Option<&'a str> {
@@ -289,6 +313,11 @@ mod tests {
             Change::Grant { tenant: Tenant(5), grant: None, version: Some(6) },
             Change::Cluster { id: 77 },
             Change::Switch { is_enabled: false },
+            member(1, Standing::Joining),
+            member(1, Standing::Live),
+            member(2, Standing::Down),
+            member(3, Standing::Live),
+            Change::Expel { id: NodeId(3) },
         ] {
             assert!(state.apply(&change));
         }

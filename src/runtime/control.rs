@@ -243,7 +243,7 @@ impl ControlCore {
                     self.answer(&proposal, Ok(()));
                 }
             }
-            Change::Cluster { .. } | Change::Settle { .. } => {
+            Change::Member { .. } | Change::Expel { .. } | Change::Epoch { .. } | Change::Cluster { .. } | Change::Settle { .. } => {
                 if let Some(proposal) = proposal {
                     self.answer(&proposal, Ok(()));
                 }
