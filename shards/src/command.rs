@@ -1,5 +1,6 @@
 //! What a client may ask of a shard, and the facts it may be told.
 
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 use crate::name::Tenant;
@@ -165,7 +166,7 @@ pub struct ReplyItem<'a> {
 }
 
 /// What a client says of a delivery.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Verdict {
     /// Done.
     Completed,
@@ -174,7 +175,7 @@ pub enum Verdict {
 }
 
 /// What an ack did. The words are the contract's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Outcome {
     /// Completed, or nacked with its attempts used up (dropped, counted).
     Acked,
@@ -187,7 +188,7 @@ pub enum Outcome {
 }
 
 /// Why a shard refused a command. A refused command left no trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Refusal {
     /// A bound of the queue; `can_fit` says whether waiting can help.
     QueueFull {

@@ -1,9 +1,10 @@
 //! A queue's options in force: defaults filled in, values clamped. What was declared, as typed, is the caller's to keep.
 
 use crate::time::Span;
+use serde::{Deserialize, Serialize};
 
 /// What happens to a push that does not fit a queue's bounds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Policy {
     /// The push is refused.
     Reject,
@@ -12,7 +13,7 @@ pub enum Policy {
 }
 
 /// How waiting pops gather messages before they answer. Both zero: off. `ms` zero: count alone; `count` zero: time alone.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct WindowBuffer {
     /// Milliseconds after a poll first saw a message, at most 60,000.
     pub ms: u32,
@@ -21,7 +22,7 @@ pub struct WindowBuffer {
 }
 
 /// The options in force of one queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Options {
     /// Most payload bytes held, over the queue's partitions on the node.
     pub max_bytes: u64,

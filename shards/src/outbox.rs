@@ -1,6 +1,7 @@
 //! What follows from a step: answers, deliveries, letters. The caller implements [`Outbox`] and so decides where bytes go; a payload
 //! passes from the ring straight into the answer's buffer.
 
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -33,7 +34,7 @@ pub struct Delivery<'a> {
 }
 
 /// An answer without messages.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
     /// Appended: this many.
     Pushed(usize),
@@ -65,7 +66,7 @@ pub enum Answer {
 }
 
 /// One queue as one shard sees it. The caller adds up the parts of one name; only a home part makes the queue exist.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct QueueReport {
     /// Name.
     pub queue: Arc<str>,
@@ -88,7 +89,7 @@ pub struct QueueReport {
 }
 
 /// A queue's depth as one shard sees it; the caller adds up the parts.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DepthReport {
     /// Whether this is the home's part.
     pub is_home: bool,
@@ -101,7 +102,7 @@ pub struct DepthReport {
 }
 
 /// One partition's gauges.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PartitionDepth {
     /// Name.
     pub partition: Arc<str>,
@@ -112,7 +113,7 @@ pub struct PartitionDepth {
 }
 
 /// One group's gauges.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GroupDepth {
     /// Name.
     pub group: Arc<str>,

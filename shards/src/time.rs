@@ -1,5 +1,6 @@
 //! Points and spans of monotonic time. The caller reads the clock; nothing here does.
 
+use serde::{Deserialize, Serialize};
 use std::ops::{Add, Sub};
 
 /// A point in monotonic time: nanoseconds since an origin that the caller chose once for the whole process.
@@ -7,7 +8,7 @@ use std::ops::{Add, Sub};
 pub struct Time(pub u64);
 
 /// A length of time in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Span(pub u64);
 
 impl Time {

@@ -4,6 +4,7 @@
 //! answer of which no byte was sent costs its messages nothing, autoAck or not; of one that broke in the middle leased messages come
 //! back with their attempt charged, and those settled at delivery are spent.
 
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use crate::cursor::DeliveryState;
@@ -16,7 +17,7 @@ use crate::shard::Shard;
 use crate::time::Time;
 
 /// How far an answer came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Undelivered {
     /// The socket took no byte of it.
     Unsent,
