@@ -8,29 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mayfly_net::ring::{Connections, Event};
-use support::{Random, Seen, Server, reset};
-
-/// Writes `total` bytes in pieces of random sizes while reading them back; every byte and their order must be kept.
-fn echo_check(stream: TcpStream, total: usize, seed: u64) {
-    let mut random = Random(seed);
-    let sent: Vec<u8> = (0..total).map(|_| random.next() as u8).collect();
-    let expected = sent.clone();
-    let mut writer = stream.try_clone().expect("clonable");
-    let writing = thread::spawn(move || {
-        let mut rest = &sent[..];
-        while !rest.is_empty() {
-            let (piece, after) = rest.split_at((1 + random.below(40_000)).min(rest.len()));
-            writer.write_all(piece).expect("the server reads");
-            rest = after;
-        }
-        writer.shutdown(Shutdown::Write).expect("open");
-    });
-    let mut received = Vec::new();
-    let mut reader = stream;
-    reader.read_to_end(&mut received).expect("ends with a FIN");
-    writing.join().expect("wrote all");
-    assert!(received == expected, "{} of {} bytes came back, or other ones", received.len(), expected.len());
-}
+use support::{Random, Seen, Server, echo_check, reset};
 
 fn echo_many(server: &Server, client_count: u64, total: usize) {
     let clients: Vec<_> = (1..=client_count)

@@ -62,6 +62,8 @@ pub(super) struct Connection {
     pub(super) in_flight: u8,
     /// Bits of [`flag`].
     pub(super) flags: u8,
+    /// Adopted: it counts for no bound on accepted connections, and for no balance.
+    pub(super) is_link: bool,
     pub(super) output: Output,
     /// With TLS on.
     pub(super) seal: Option<Box<Seal>>,
@@ -84,6 +86,7 @@ impl Connection {
             phase: Phase::Free,
             in_flight: 0,
             flags: 0,
+            is_link: false,
             output: Output::default(),
             seal: None,
             counted_bytes: 0,

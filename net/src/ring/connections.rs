@@ -5,6 +5,8 @@
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 
+use socket2::SockRef;
+
 use super::connection::{Connection, Phase, flag};
 use super::output::SpareBuffers;
 use super::{ConnectionId, DRIVER_SLOT, Output};
@@ -28,6 +30,7 @@ pub struct Connections {
     /// Read once per turn.
     pub(super) now: u64,
     open_count: usize,
+    link_count: usize,
     unsent_bytes: usize,
 }
 
@@ -42,14 +45,40 @@ impl Connections {
             deadlines: Deadlines::new(TICK_NS, TICK_COUNT),
             now: 0,
             open_count: 0,
+            link_count: 0,
             unsent_bytes: 0,
         }
     }
 
-    /// Sockets that are open, those being closed included.
+    /// Accepted sockets that are open, those being closed included.
     #[must_use]
     pub fn open_count(&self) -> usize {
         self.open_count
+    }
+
+    /// Adopted sockets that are open, those being closed included.
+    #[must_use]
+    pub fn link_count(&self) -> usize {
+        self.link_count
+    }
+
+    /// Makes a connected stream socket that comes from elsewhere a connection of this core: a link to another node. From then on it is
+    /// as any other (bytes are received with the next turn, `Received` to `Closed` are told), with these differences:
+    /// - `Opened` is not told: the id comes from here;
+    /// - its bytes are plain, even when this core's accepted connections speak TLS;
+    /// - it counts as one of [`Connections::link_count`] and neither for [`super::DriverConfig::connections_max`] nor in the balance of
+    ///   connections over cores, and [`super::Driver::stop_accepting`] does not concern it.
+    ///
+    /// Whether the socket is blocking makes no difference; nobody else should read from it or write to it any more. `None`, and the
+    /// socket is closed, when there is no slot left (16 million).
+    pub fn adopt(&mut self, socket: OwnedFd) -> Option<ConnectionId> {
+        // The ring waits for a blocking socket itself, whatever a kernel makes of the other kind.
+        SockRef::from(&socket).set_nonblocking(false).ok()?;
+        let id = self.open(socket, None)?;
+        self.slots[id.slot()].is_link = true;
+        self.open_count -= 1;
+        self.link_count += 1;
+        Some(id)
     }
 
     /// Bytes appended that sockets have not taken, of all connections, as of the last time that each was settled or sent from.
@@ -137,11 +166,14 @@ impl Connections {
     /// Closes the socket and frees the slot. Only with nothing in flight.
     pub(super) fn release(&mut self, slot: usize) {
         self.unsent_bytes -= self.slots[slot].counted_bytes;
+        match self.slots[slot].is_link {
+            true => self.link_count -= 1,
+            false => self.open_count -= 1,
+        }
         let generation = self.slots[slot].generation.wrapping_add(1);
         self.slots[slot] = Connection { generation, ..Connection::free() };
         self.deadlines.clear(slot);
         self.free.push(slot as u32);
-        self.open_count -= 1;
     }
 
     /// Drops output, shuts down both ways and waits for the last completions.

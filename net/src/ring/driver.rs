@@ -34,7 +34,7 @@ pub struct DriverConfig {
     pub waker: Arc<Waker>,
     /// This core's part in the spreading of connections; without it a core keeps what it accepts.
     pub share: Option<Share>,
-    /// Connections open at once on this core; those beyond are closed as soon as they are accepted.
+    /// Accepted connections open at once on this core; those beyond are closed as soon as they are accepted.
     pub connections_max: usize,
     /// Receive buffers, a power of two.
     pub buffer_count: u16,
@@ -489,9 +489,12 @@ impl Driver {
             let connection = &self.connections.slots[slot as usize];
             let sent = connection.output.sent();
             let begun = sent + connection.seal.as_ref().map_or(0, |seal| seal.begun_bytes() as u64);
+            let is_link = connection.is_link;
             self.tell(tell, Event::Closed { id, sent, begun });
             self.connections.release(slot as usize);
-            self.leave();
+            if !is_link {
+                self.leave();
+            }
         }
     }
 

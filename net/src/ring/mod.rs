@@ -11,8 +11,10 @@
 //! - at most one send, one receive, one hang-up poll and one cancel are in flight per connection; the bytes of a send are owned by
 //!   the connection until the send has completed, what is appended meanwhile goes with the next one;
 //! - a provided buffer goes back to the kernel right after the event that showed its bytes;
-//! - per connection the order is Opened, with TLS Secured, then Received, HangUp, Finished, Failed, Sent as they happen, then Closed. Within a turn
+//! - per connection the order is Opened (unless it was adopted), with TLS Secured, then Received, HangUp, Finished, Failed, Sent as they happen, then Closed. Within a turn
 //!   sends, ends and errors come before bytes, except that an end never overtakes bytes of its own connection.
+//!
+//! A connection is accepted here, or adopted: a socket that was connected and spoken on elsewhere ([`Connections::adopt`]).
 //!
 //! With TLS on, events and outputs are of plain bytes all the same. A handshake's steps wait in a line of their own, of which a turn does
 //! only so much beside what it does for connections that are through (`secure`).

@@ -1,10 +1,12 @@
 //! A driver on a thread of its own, for tests that talk to it with plain sockets.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
-use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -31,11 +33,15 @@ pub enum Seen {
 /// What the server does with events, on its own thread.
 pub type Session = Box<dyn FnMut(&mut Connections, &Event<'_>)>;
 
+/// Something for the server's thread to do between two turns.
+type Errand = Box<dyn FnOnce(&mut Driver) + Send>;
+
 pub struct Server {
     pub address: SocketAddr,
     /// Everything but `Sent` and `Woken`.
     pub seen: Receiver<Seen>,
     stop: Arc<AtomicBool>,
+    errands: Arc<Mutex<Vec<Errand>>>,
     waker: Arc<Waker>,
     thread: Option<JoinHandle<()>>,
 }
@@ -51,6 +57,8 @@ impl Server {
         let stop = Arc::new(AtomicBool::new(false));
         let (see, seen) = channel();
         let stopped = Arc::clone(&stop);
+        let errands: Arc<Mutex<Vec<Errand>>> = Arc::default();
+        let errands_of_thread = Arc::clone(&errands);
         let thread = std::thread::spawn(move || {
             let executor = LocalExecutorBuilder::new(Placement::Unbound).io_memory(0).ring_depth(128).make().expect("an executor");
             executor.run(async move {
@@ -61,11 +69,14 @@ impl Server {
                         tell(&see, &event);
                         session(connections, &event);
                     });
-                    driver.sleep(None, || stopped.load(Ordering::SeqCst)).await;
+                    let errands = std::mem::take(&mut *errands_of_thread.lock().expect("no panic"));
+                    errands.into_iter().for_each(|errand| errand(&mut driver));
+                    let has_mail = || stopped.load(Ordering::SeqCst) || !errands_of_thread.lock().expect("no panic").is_empty();
+                    driver.sleep(None, has_mail).await;
                 }
             });
         });
-        Self { address, seen, stop, waker, thread: Some(thread) }
+        Self { address, seen, stop, errands, waker, thread: Some(thread) }
     }
 
     /// A server that sends back what it gets, pausing a connection whose answers are not read, and closes after the peer's FIN.
@@ -78,6 +89,27 @@ impl Server {
         stream.set_read_timeout(Some(PATIENCE)).expect("settable");
         stream.set_write_timeout(Some(PATIENCE)).expect("settable");
         stream
+    }
+
+    /// What the server's own thread makes of its driver.
+    pub fn ask<T: Send + 'static>(&self, errand: impl FnOnce(&mut Driver) -> T + Send + 'static) -> T {
+        let (reply, answer) = channel();
+        let errand = Box::new(move |driver: &mut Driver| reply.send(errand(driver)).expect("the test waits"));
+        self.errands.lock().expect("no panic").push(errand);
+        self.waker.wake();
+        answer.recv_timeout(PATIENCE).expect("the server's thread lives")
+    }
+
+    pub fn adopt(&self, socket: impl Into<OwnedFd>) -> ConnectionId {
+        let socket = socket.into();
+        self.ask(|driver| driver.connections().adopt(socket)).expect("a slot")
+    }
+
+    /// A connection that the server did not accept, and its other end.
+    pub fn link(&self) -> (ConnectionId, TcpStream) {
+        let (ours, theirs) = pair();
+        ours.set_nonblocking(true).expect("settable");
+        (self.adopt(ours), theirs)
     }
 
     /// Waits for an event.
@@ -165,4 +197,38 @@ impl Random {
 /// Closes with a reset instead of a FIN.
 pub fn reset(stream: TcpStream) {
     socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).expect("settable");
+}
+
+/// Both ends of a connection over loopback, with this test's patience.
+pub fn pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    let one = TcpStream::connect(listener.local_addr().expect("bound")).expect("connects");
+    let other = listener.accept().expect("it is there").0;
+    for stream in [&one, &other] {
+        stream.set_read_timeout(Some(PATIENCE)).expect("settable");
+        stream.set_write_timeout(Some(PATIENCE)).expect("settable");
+    }
+    (one, other)
+}
+
+/// Writes `total` bytes in pieces of random sizes while reading them back; every byte and their order must be kept.
+pub fn echo_check(stream: TcpStream, total: usize, seed: u64) {
+    let mut random = Random(seed);
+    let sent: Vec<u8> = (0..total).map(|_| random.next() as u8).collect();
+    let expected = sent.clone();
+    let mut writer = stream.try_clone().expect("clonable");
+    let writing = std::thread::spawn(move || {
+        let mut rest = &sent[..];
+        while !rest.is_empty() {
+            let (piece, after) = rest.split_at((1 + random.below(40_000)).min(rest.len()));
+            writer.write_all(piece).expect("the server reads");
+            rest = after;
+        }
+        writer.shutdown(Shutdown::Write).expect("open");
+    });
+    let mut received = Vec::new();
+    let mut reader = stream;
+    reader.read_to_end(&mut received).expect("ends with a FIN");
+    writing.join().expect("wrote all");
+    assert!(received == expected, "{} of {} bytes came back, or other ones", received.len(), expected.len());
 }
