@@ -18,7 +18,7 @@ impl Shard {
         let Command::Ack { tenant, queue, group, items } = command else { unreachable!("an ack") };
         let found = self.queues.find(tenant, queue);
         if let Some(index) = found.filter(|index| self.queues.get(*index).link.holds_back()) {
-            return self.defer(index, ticket, command.into_owned());
+            return self.defer(index, ticket, command.into_owned(), None);
         }
         let known = found.filter(|index| self.queues.get(*index).exists);
         let Some(index) = known else {

@@ -49,6 +49,7 @@ struct Call {
     /// Where the request was pushed; both may be others by now, but no other ring ever holds its seq.
     queue: QueueIndex,
     ring: RingIndex,
+    until: Time,
     deadline: DeadlineId,
 }
 
@@ -82,6 +83,11 @@ impl Calls {
 
     pub(crate) fn find(&self, ticket: Ticket) -> Option<CallIndex> {
         self.by_ticket.get(&ticket).copied().map(CallIndex)
+    }
+
+    /// Until when the call of a request waits; None: it is over.
+    pub(crate) fn waits_until(&self, inbox: u64) -> Option<Time> {
+        self.by_inbox.get(&inbox).map(|index| self.get(CallIndex(*index)).until)
     }
 
     fn find_inbox(&self, tenant: Tenant, inbox: u64) -> Option<CallIndex> {
@@ -165,7 +171,7 @@ impl Shard {
     /// A call's request was appended under `inbox`: it waits for its answer, already charged.
     pub(crate) fn park_call(&mut self, tenant: Tenant, ticket: Ticket, until: Time, inbox: u64, place: (QueueIndex, RingIndex)) {
         let (queue, ring) = place;
-        let index = self.calls.insert(Call { ticket, tenant, inbox, queue, ring, deadline: DeadlineId::NONE });
+        let index = self.calls.insert(Call { ticket, tenant, inbox, queue, ring, until, deadline: DeadlineId::NONE });
         self.deadlines.arm(self.calls.deadline_mut(index), Owner::Call(index), until);
     }
 
@@ -229,7 +235,7 @@ impl Shard {
     }
 
     /// Takes a call's request out of its ring, unless some group was given it.
-    fn withdraw(&mut self, now: Time, index: QueueIndex, ring: RingIndex, seq: u64) {
+    pub(crate) fn withdraw(&mut self, now: Time, index: QueueIndex, ring: RingIndex, seq: u64) {
         let Some(queue) = self.queues.find_at(index) else { return };
         let Some(entry) = queue.rings.find_at(ring) else { return };
         let Some(slot) = entry.find_held(seq).filter(|_| entry.is_untaken(seq)) else { return };
@@ -242,7 +248,9 @@ impl Shard {
 
     /// A message came back from an answer that nobody got: a request whose call is over has no reason to stay.
     pub(crate) fn withdraw_if_over(&mut self, now: Time, index: QueueIndex, ring: RingIndex, seq: u64) {
-        if seq::inbox_of(seq).is_some_and(|inbox| !self.calls.is_pending(inbox)) {
+        let of_other_node = self.queues.get(index).rings.get(ring).request(seq);
+        let is_own = seq::inbox_of(seq).is_some_and(|inbox| !self.calls.is_pending(inbox));
+        if is_own || of_other_node.is_some_and(|request| request.is_over()) {
             self.withdraw(now, index, ring, seq);
         }
     }

@@ -305,6 +305,7 @@ impl Shard {
                     delivery: given.delivery,
                     attempts: given.attempts,
                     payload: Arc::clone(&given.payload),
+                    inbox: given.request.map(|request| request.inbox),
                 };
                 match runs.last_mut().filter(|run| run.partition == *partition) {
                     Some(run) => run.messages.push(message),
@@ -409,6 +410,9 @@ impl Shard {
             self.unpark(now, waiter);
             return self.answer_empty(now, ticket, index, None, out);
         }
+        if entry.state == WaiterState::Leaving {
+            return self.move_waiter(now, waiter, out);
+        }
         if !entry.is_charged
             && let Err(refusal) = self.ledger.charge_waiter(&self.queues.get(index).budget)
         {
@@ -445,8 +449,9 @@ impl Shard {
                 }
                 bytes += size.max(1);
                 served_last = Some(Arc::clone(&run.partition));
-                let TakenMessage { seq, delivery, attempts, payload } = message;
-                out.message(Delivery { partition: &run.partition, seq: *seq, delivery: *delivery, attempts: *attempts, payload });
+                let TakenMessage { seq, delivery, attempts, payload, inbox } = message;
+                let (partition, seq, delivery, attempts, inbox) = (&*run.partition, *seq, *delivery, *attempts, *inbox);
+                out.message(Delivery { partition, seq, delivery, attempts, payload, inbox });
             }
         }
         if served_last.is_some() && self.has_group(index, reach.group, &group) {

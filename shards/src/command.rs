@@ -218,6 +218,8 @@ pub enum Refusal {
     NotGranted,
     /// Nobody seems to listen, and the call was to fail then.
     NoConsumers,
+    /// The partition is still on its way here, and too much waits for it, or for too long.
+    NotHereYet,
 }
 
 /// Why a message ended unread or unsettled.
@@ -260,7 +262,7 @@ impl DropCause {
 }
 
 /// A [`Command`] that owns what it names: to wait with, or to cross to another core.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct OwnedCommand {
     /// Whose.
     pub tenant: Tenant,
@@ -271,7 +273,7 @@ pub struct OwnedCommand {
 }
 
 /// See [`Command`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each variant and field is that of `Command`")]
 pub enum OwnedRequest {
     Push { partition: Arc<str>, payloads: Vec<Payload> },
@@ -289,7 +291,7 @@ pub enum OwnedRequest {
 }
 
 /// See [`AckItem`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each field is that of `AckItem`")]
 pub struct OwnedAckItem {
     pub index: u32,
@@ -300,7 +302,7 @@ pub struct OwnedAckItem {
 }
 
 /// See [`ReplyItem`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each field is that of `ReplyItem`")]
 pub struct OwnedReplyItem {
     pub index: u32,

@@ -107,6 +107,16 @@ impl Cursor {
             .filter(|delivered| delivered.state != DeliveryState::Settled)
     }
 
+    /// Unsettled deliveries of the seqs from `first` to `last`, in order.
+    pub(crate) fn unsettled_within(&self, first: u64, last: u64) -> impl Iterator<Item = &Delivered> {
+        let deliveries = self.outstanding.iter().flat_map(move |outstanding| {
+            let from = outstanding.deliveries.partition_point(|delivered| delivered.seq < first);
+            outstanding.deliveries.range(from..)
+        });
+        let is_within = move |delivered: &&Delivered| delivered.seq <= last;
+        deliveries.take_while(is_within).filter(|delivered| delivered.state != DeliveryState::Settled)
+    }
+
     /// The next delivery of `seq` as (delivery, attempts): what a message carries that is given now.
     pub(crate) fn upcoming(&self, seq: u64) -> (u32, u32) {
         self.unsettled(seq).map_or((1, 1), |delivered| (delivered.delivery + 1, delivered.attempts + 1))

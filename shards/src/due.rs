@@ -22,10 +22,10 @@ use crate::time::{Span, Time};
 const RING_IDLE: Span = Span::from_secs(300);
 
 fn ttl_at(ring: &Ring, queue_ttl_seconds: u64) -> Time {
-    match ring.first() {
-        Some(first) if queue_ttl_seconds > 0 => first.pushed_at + Span::from_secs(queue_ttl_seconds),
-        _ => Time::NEVER,
+    if queue_ttl_seconds == 0 {
+        return Time::NEVER;
     }
+    ring.oldest().map_or(Time::NEVER, |oldest| ring.slot(oldest).pushed_at + Span::from_secs(queue_ttl_seconds))
 }
 
 impl Queue {
@@ -108,7 +108,8 @@ impl Shard {
                 break ttl_at.min(lease_end);
             }
             if ttl_at <= lease_end {
-                queue.evict_first(ring, DropCause::Ttl, now, &mut self.ledger, &mut freed);
+                let Some(oldest) = queue.rings.get(ring).oldest() else { unreachable!("a ttl is a message's") };
+                queue.evict(ring, oldest, DropCause::Ttl, now, &mut self.ledger, &mut freed);
             } else if let Some(group) = group {
                 is_ready |= self.end_lease(index, ring, group, now, &mut freed);
             }
@@ -118,6 +119,7 @@ impl Shard {
             self.arm_ring(index, ring, next);
         }
         self.after_release(now, index, ring, freed);
+        self.end_requests(now, index, ring);
         self.drop_idle_ring(now, index, ring);
         is_ready
     }
@@ -134,7 +136,7 @@ impl Shard {
         let idle = self.ring_idle();
         let queue = self.queues.get_mut(index);
         let entry = queue.rings.get(ring);
-        if entry.held > 0 || entry.has_waiters() || queue.rings.count() == 1 {
+        if entry.held > 0 || entry.has_waiters() || entry.packed.is_some() || queue.rings.count() == 1 {
             return;
         }
         let at = entry.used_at + idle;
@@ -153,6 +155,11 @@ impl Shard {
         let is_holding = queue.held > 0;
         let span = if is_holding { self.config.abandoned } else { self.config.implicit_idle };
         if queue.is_declared || !queue.exists || span == Span(0) || queue.waiting_count() > 0 {
+            return;
+        }
+        if queue.packed_count() > 0 {
+            // What is on its way is still the queue's.
+            self.deadlines.arm(&mut queue.deadline, Owner::Queue(index), now + Span::from_secs(1));
             return;
         }
         if !self.is_enabled && queue.used_at + span <= now {
@@ -181,9 +188,11 @@ impl Shard {
 
     /// Drops everything a queue part holds, counted under `cause`: messages dropped.
     pub(crate) fn wipe(&mut self, index: QueueIndex, cause: DropCause) -> u64 {
+        self.void_copies_of(index, cause);
         let queue = self.queues.get_mut(index);
         let mut freed = Freed::default();
         let mut dropped = 0;
+        let packed = queue.thaw_all();
         for ring in queue.rings.indexes() {
             dropped += queue.clear_ring(ring, &mut freed);
             let entry = queue.rings.get_mut(ring);
@@ -195,6 +204,7 @@ impl Shard {
             directory.ready.clear();
         }
         queue.release(freed, &self.ledger);
+        queue.freeze_all(&packed);
         self.ledger.dropped[cause as usize] += dropped;
         dropped
     }
@@ -218,7 +228,8 @@ impl Shard {
             queue.counters.close_partition();
             queue.rings.get_mut(ring).answered_at = Time(0);
             if !queue.rings.get(ring).has_waiters() {
-                queue.rings.remove(ring);
+                let is_packed = queue.rings.remove(ring).is_some_and(|ring| ring.packed.is_some());
+                self.handover.packed_count -= usize::from(is_packed);
             }
         }
         let gone: Vec<_> = queue.groups.iter().filter(|(_, group)| group.waiting == 0).map(|(index, _)| index).collect();

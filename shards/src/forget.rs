@@ -44,11 +44,13 @@ impl Queue {
     /// Forgets a group; what it alone held is freed.
     pub(crate) fn remove_group(&mut self, group: GroupIndex, ledger: &mut Ledger, freed: &mut Freed) {
         ledger.dropped[DropCause::GroupIdle as usize] += self.pending(group);
+        let packed = self.thaw_all();
         self.groups.remove(group);
         let group_count = self.groups.count();
         for (_, ring) in self.rings.iter_mut() {
             freed.add(ring.forget_group(group, group_count));
         }
+        self.freeze_all(&packed);
     }
 }
 
@@ -102,7 +104,7 @@ impl Shard {
         Idleness {
             used_at: queue.used_at,
             held: queue.held,
-            waiting: queue.waiting_count(),
+            waiting: queue.waiting_count() + queue.packed_count() as u64,
             groups: queue.groups.iter().map(|(_, group)| (Arc::clone(&group.name), group.used_at, group.is_dormant())).collect(),
         }
     }

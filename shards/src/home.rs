@@ -162,6 +162,7 @@ impl Shard {
             None if wanted.must_exist && !found.is_some_and(|index| self.queues.get(index).is_awaited()) => {
                 return out.send(from, Letter::Joined { queue: name, generation: 0, outcome: Err(Refusal::NoConsumers) });
             }
+            None if wanted.adopted.is_some() => self.create_adopted(now, &name, wanted.adopted),
             None => match self.could_fit_new(name.tenant, wanted).and_then(|()| self.create_queue(name.tenant, &name.name, now)) {
                 Ok(index) => index,
                 Err(refusal) => return out.send(from, Letter::Joined { queue: name, generation: 0, outcome: Err(refusal) }),
@@ -208,7 +209,7 @@ impl Shard {
     pub(crate) fn spread_group(&mut self, now: Time, index: QueueIndex, request: PopRequest<'_>, out: &mut impl Outbox) {
         let ticket = request.ticket;
         let work = Deferred::Command(ticket, request.into_command().into_owned());
-        self.deferred.insert(ticket);
+        self.deferred.insert(ticket, request.since);
         let group_name = self.queues.names.group(request.group);
         let queue = self.queues.get_mut(index);
         let name = queue.full_name();
@@ -217,7 +218,7 @@ impl Shard {
             let is_asked = membership.registering.iter().any(|(group, _)| *group == group_name);
             membership.registering.push((Arc::clone(&group_name), work));
             if !is_asked {
-                out.send(membership.home, Letter::RegisterGroup { queue: name, generation, group: group_name });
+                out.send(membership.home, Letter::RegisterGroup { queue: name, generation, group: group_name, is_adopted: false });
             }
             return;
         }
@@ -227,7 +228,7 @@ impl Shard {
         }
     }
 
-    fn await_group(&mut self, index: QueueIndex, of: &str, work: Option<Deferred>, asker: Option<ShardIndex>) {
+    pub(crate) fn await_group(&mut self, index: QueueIndex, of: &str, work: Option<Deferred>, asker: Option<ShardIndex>) {
         for op in self.ops.values_mut().filter(|op| op.queue == index) {
             if let OpKind::AddGroup { group, waiting, askers } = &mut op.kind
                 && **group == *of
@@ -239,7 +240,7 @@ impl Shard {
         }
     }
 
-    fn add_group_everywhere(
+    pub(crate) fn add_group_everywhere(
         &mut self,
         now: Time,
         index: QueueIndex,
@@ -287,9 +288,10 @@ impl Shard {
         from: ShardIndex,
         name: QueueName,
         generation: u64,
-        group: Arc<str>,
+        group: (Arc<str>, bool),
         out: &mut impl Outbox,
     ) {
+        let (group, is_adopted) = group;
         let registered = |refusal| Letter::GroupRegistered { queue: name.clone(), group: Arc::clone(&group), refusal };
         let found = self.queues.find(name.tenant, &name.name);
         let Some(index) = found.filter(|index| self.queues.get(*index).exists && self.queues.get(*index).link.directory().is_some()) else {
@@ -297,14 +299,14 @@ impl Shard {
             return out.send(from, registered(None));
         };
         if self.queues.get(index).link.holds_back() {
-            let letter = Letter::RegisterGroup { queue: name, generation, group };
+            let letter = Letter::RegisterGroup { queue: name, generation, group, is_adopted };
             return self.queues.get_mut(index).link.defer(Deferred::Letter(from, letter));
         }
         let queue = self.queues.get(index);
         match queue.groups.find(&group) {
             Some(known) if queue.groups.get(known).is_spreading() => self.await_group(index, &group, None, Some(from)),
             Some(_) => out.send(from, registered(None)),
-            None if queue.groups.count() as usize >= GROUPS_MAX => out.send(from, registered(Some(Refusal::TooManyGroups))),
+            None if queue.groups.count() as usize >= GROUPS_MAX && !is_adopted => out.send(from, registered(Some(Refusal::TooManyGroups))),
             None => self.add_group_everywhere(now, index, group, Vec::new(), vec![from], out),
         }
     }

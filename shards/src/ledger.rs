@@ -38,12 +38,15 @@ pub(crate) struct Ledger {
     pub(crate) acked: u64,
     pub(crate) redelivered: u64,
     pub(crate) stale: u64,
+    pub(crate) handed_over: u64,
+    pub(crate) adopted: u64,
     pub(crate) dropped: [u64; DropCause::ALL.len()],
 }
 
 impl Ledger {
     pub(crate) fn new(budget: Arc<NodeBudget>) -> Self {
-        Self { budget, pushed: 0, popped: 0, acked: 0, redelivered: 0, stale: 0, dropped: [0; DropCause::ALL.len()] }
+        let dropped = [0; DropCause::ALL.len()];
+        Self { budget, pushed: 0, popped: 0, acked: 0, redelivered: 0, stale: 0, handed_over: 0, adopted: 0, dropped }
     }
 
     /// What the node is charged for messages.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::budget::SharedCounters;
 use crate::command::{OwnedCommand, Refusal};
+use crate::handover::Inbox;
 use crate::name::QueueName;
 use crate::options::Options;
 use crate::outbox::{Receipt, Ticket};
@@ -46,6 +47,8 @@ pub enum Letter {
         generation: u64,
         /// Its name.
         group: Arc<str>,
+        /// It came with a partition from another node, where it was admitted.
+        is_adopted: bool,
     },
     /// From the home, to every member: every part knows the group; or, to the one that asked, why it was refused.
     GroupRegistered {
@@ -170,6 +173,18 @@ pub enum Letter {
         /// The push that waits.
         ticket: Ticket,
     },
+    /// To the home: a partition is on its way to another node, and pops of any partition may have to wait elsewhere.
+    PartitionPacked {
+        /// Which.
+        queue: QueueName,
+    },
+    /// To the sender itself, once it has the word that it waits for: take up a partition that came from another node.
+    Adopt {
+        /// Which.
+        queue: QueueName,
+        /// Partition.
+        partition: Arc<str>,
+    },
 }
 
 /// What a home says to a push that needs room.
@@ -192,6 +207,17 @@ pub struct Wanted {
     pub must_exist: bool,
     /// A pop that may wait, or a call: it needs room for that too.
     pub parks: bool,
+    /// A partition that comes from another node: the queue is made as it was there, whatever the bounds.
+    pub adopted: Option<Adoption>,
+}
+
+/// What a queue was on the node that a partition of it comes from.
+#[derive(Clone, Copy, Debug)]
+pub struct Adoption {
+    /// Declared, with these options in force.
+    pub declared: Option<Options>,
+    /// When it was last used.
+    pub used_at: Time,
 }
 
 /// What a part of a queue must know to serve.
@@ -315,6 +341,8 @@ pub struct TakenMessage {
     pub attempts: u32,
     /// JSON text.
     pub payload: Payload,
+    /// Where its answer goes, if its call waits on another node.
+    pub inbox: Option<Inbox>,
 }
 
 /// Work that waits for another core's word.

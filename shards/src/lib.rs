@@ -26,6 +26,7 @@ mod forget;
 mod grants;
 mod group;
 mod groups;
+mod handover;
 mod home;
 mod invariants;
 mod ledger;
@@ -61,11 +62,15 @@ pub use budget::{Bound, Rate};
 pub use command::{
     AckItem, Command, DropCause, Outcome, OwnedAckItem, OwnedCommand, OwnedReplyItem, OwnedRequest, Refusal, ReplyItem, Verdict,
 };
+pub use handover::{
+    Adopted, Chunk, Cut, Inbox, Inventory, InventoryCursor, InventoryRow, Manifest, MovedRequest, Opening, Outstanding, Packet, Parcel,
+    PartitionName, Reader, Unpacked,
+};
 pub use letter::Letter;
 pub use limits::*;
 pub use name::{DEFAULT_PARTITION, PrivateGroup, QUEUE_MODE, QueueName, Tenant};
 pub use options::{Options, Policy, WindowBuffer};
-pub use outbox::{Answer, Delivery, DepthReport, GroupDepth, Outbox, PartitionDepth, QueueReport, Receipt, Ticket};
+pub use outbox::{Answer, Delivery, DepthReport, GroupDepth, Moved, Outbox, PartitionDepth, QueueReport, Receipt, Ticket};
 pub use payload::Payload;
 pub use placement::{ShardIndex, home_shard, shard_of};
 pub use seq::{NO_INBOX, inbox_of, inbox_shard};

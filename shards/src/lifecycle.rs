@@ -37,7 +37,7 @@ impl Shard {
         let Command::Configure { tenant, queue, options } = command else { unreachable!("a configure") };
         let found = self.queues.find(tenant, queue);
         if let Some(index) = found.filter(|index| self.queues.get(*index).link.holds_back()) {
-            return self.defer(index, ticket, command.into_owned());
+            return self.defer(index, ticket, command.into_owned(), None);
         }
         let index = match found.filter(|index| self.queues.get(*index).exists) {
             Some(index) => index,
@@ -127,7 +127,7 @@ impl Shard {
         let found = self.queues.find(tenant, queue);
         match found.filter(|index| self.queues.get(*index).link.holds_back()) {
             Some(index) => {
-                self.defer(index, ticket, command.into_owned());
+                self.defer(index, ticket, command.into_owned(), None);
                 None
             }
             None => Some(found),

@@ -36,4 +36,13 @@ pub const QUEUE_OVERHEAD_BYTES: u64 = 512;
 /// Bytes charged to the node for a parked pop, and for a call's inbox.
 pub const WAITER_OVERHEAD_BYTES: u64 = 192;
 
+/// Payload bytes of one chunk of a partition on its way to another node, with what is said beside them; one message always fits.
+pub const CHUNK_BYTES_MAX: usize = 1 << 20;
+/// Commands that wait for one partition on its way here, and the bytes charged for them.
+pub const ARRIVAL_COMMANDS_MAX: usize = 10_000;
+/// See `ARRIVAL_COMMANDS_MAX`.
+pub const ARRIVAL_BYTES_MAX: u64 = 16 << 20;
+/// How long a transfer that ended is remembered, so that a chunk of it that comes late makes nothing.
+pub const ENDED_TRANSFER_SPAN: Span = Span::from_secs(300);
+
 const _: () = assert!(CALL_ITEMS_MAX >= BATCH_MAX as usize);

@@ -33,7 +33,9 @@ impl Shard {
         match letter {
             Letter::Join { queue, wanted } => self.join_asked(now, from, queue, wanted, out),
             Letter::Left { queue } => self.member_left(now, from, &queue, out),
-            Letter::RegisterGroup { queue, generation, group } => self.register_asked(now, from, queue, generation, group, out),
+            Letter::RegisterGroup { queue, generation, group, is_adopted } => {
+                self.register_asked(now, from, queue, generation, (group, is_adopted), out);
+            }
             Letter::Done { op, report } => self.report(now, from, op, report, out),
             Letter::Hint { queue, generation, group, ready } => self.hinted(now, from, &queue, generation, &group, ready, out),
             Letter::MakeRoom { queue, generation, ticket, wanted, made } => {
@@ -57,6 +59,8 @@ impl Shard {
             Letter::GiveBack(receipt) => self.take_answer_back(now, *receipt, Undelivered::Unsent, out),
             Letter::RoomMade { ticket, outcome } => self.room_made(now, ticket, outcome, out),
             Letter::IdleGroupsForgotten { ticket, .. } => self.retry_push(now, ticket, out),
+            Letter::PartitionPacked { queue } => self.move_any_waiters(now, &queue, out),
+            Letter::Adopt { queue, partition } => self.adopt(now, &queue, &partition, out),
         }
     }
 
@@ -107,7 +111,7 @@ impl Shard {
         let Some(membership) = queue.link.membership_mut() else { return };
         membership.state = MemberState::Live;
         for group in news {
-            out.send(membership.home, Letter::RegisterGroup { queue: name.clone(), generation, group });
+            out.send(membership.home, Letter::RegisterGroup { queue: name.clone(), generation, group, is_adopted: false });
         }
     }
 
@@ -117,7 +121,7 @@ impl Shard {
                 // An ack is answered all the same: nothing is known here.
                 Deferred::Command(_, ref command) if matches!(command.request, OwnedRequest::Ack { .. }) => self.resume(now, [work], out),
                 Deferred::Command(ticket, _) => {
-                    if self.deferred.remove(&ticket) {
+                    if self.deferred.remove(&ticket).is_some() {
                         out.answer(ticket, Answer::Refused(refusal));
                     }
                 }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 /// The partition of a push that names none.
 pub const DEFAULT_PARTITION: &str = "Default";
 
@@ -10,7 +12,7 @@ pub const DEFAULT_PARTITION: &str = "Default";
 pub const QUEUE_MODE: &str = "__QUEUE_MODE__";
 
 /// Whose queues: the UUID as a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Tenant(pub u128);
 
 impl Tenant {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::command::{Outcome, Refusal};
+use crate::command::{Outcome, OwnedCommand, Refusal};
+use crate::handover::{Adopted, Inbox, PartitionName, Request};
 use crate::letter::Letter;
 use crate::name::Tenant;
 use crate::options::Options;
@@ -31,6 +32,8 @@ pub struct Delivery<'a> {
     pub attempts: u32,
     /// JSON text.
     pub payload: &'a [u8],
+    /// Where its answer goes, if it is the request of a call that waits on another node; that of one here is told by `seq` (`inbox_of`).
+    pub inbox: Option<Inbox>,
 }
 
 /// An answer without messages.
@@ -63,6 +66,17 @@ pub enum Answer {
     Depth(Option<DepthReport>),
     /// Refused, nothing done.
     Refused(Refusal),
+    /// Its partition is on its way to another node, nothing done: the command, to be given to the new owner.
+    Moved(Box<Moved>),
+}
+
+/// A command that came to a partition on its way to another node, or was parked there.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Moved {
+    /// As it was: a pop that waited still ends when it says.
+    pub command: OwnedCommand,
+    /// Since when a pop waits: at its new place it stands before those that wait for less long (`Shard::step_since`).
+    pub since: Option<Time>,
 }
 
 /// One queue as one shard sees it. The caller adds up the parts of one name; only a home part makes the queue exist.
@@ -163,6 +177,8 @@ pub struct ReceiptMessage {
     pub pushed_at: Time,
     /// Present when it was settled at delivery.
     pub settled: Option<Payload>,
+    /// Of a call that waits on another node.
+    pub(crate) request: Option<Box<Request>>,
 }
 
 /// Where a step's effects go. Called in order; calls never re-enter the shard.
@@ -179,4 +195,8 @@ pub trait Outbox {
     fn end_delivery(&mut self, receipts: SmallVec<[Receipt; 1]>);
     /// To another shard of this node, in order with everything sent to it before.
     fn send(&mut self, to: ShardIndex, letter: Letter);
+    /// A partition that came from another node is open here: what was asked of [`crate::Shard::open`] is done.
+    fn adopted(&mut self, name: &PartitionName, adopted: Adopted) {
+        let _ = (name, adopted);
+    }
 }

@@ -31,6 +31,8 @@ pub(crate) struct PopRequest<'a> {
     pub(crate) batch: u32,
     pub(crate) wait_until: Option<Time>,
     pub(crate) auto_ack: bool,
+    /// It waited elsewhere before, since then.
+    pub(crate) since: Option<Time>,
 }
 
 impl<'a> PopRequest<'a> {
@@ -59,12 +61,12 @@ pub(crate) struct Reach {
 }
 
 impl Shard {
-    pub(crate) fn pop(&mut self, now: Time, ticket: Ticket, command: Command<'_>, out: &mut impl Outbox) {
+    pub(crate) fn pop(&mut self, now: Time, ticket: Ticket, command: Command<'_>, since: Option<Time>, out: &mut impl Outbox) {
         let Command::Pop { tenant, queue, partition, group, batch, wait_until, auto_ack } = command else { unreachable!("a pop") };
-        let request = PopRequest { ticket, tenant, queue, partition, group, batch, wait_until, auto_ack };
+        let request = PopRequest { ticket, tenant, queue, partition, group, batch, wait_until, auto_ack, since };
         let found = self.queues.find(tenant, queue);
         match found {
-            Some(index) if self.queues.get(index).link.holds_back() => self.defer(index, ticket, command.into_owned()),
+            Some(index) if self.queues.get(index).link.holds_back() => self.defer(index, ticket, command.into_owned(), since),
             Some(index) if self.queues.get(index).exists => match self.pop_from(now, index, request, out) {
                 Ok(()) => {}
                 Err(refusal) => self.refuse(ticket, refusal, out),
@@ -77,7 +79,7 @@ impl Shard {
                 let command = command.into_owned();
                 let name = QueueName { tenant, name: Arc::clone(&command.queue) };
                 let parks = wait_until.is_some_and(|until| until > now);
-                self.join(now, &name, Deferred::Command(ticket, command), Wanted { parks, ..Wanted::default() }, out);
+                self.join(now, &name, Deferred::Command(ticket, command), since, Wanted { parks, ..Wanted::default() }, out);
             }
         }
     }
@@ -159,7 +161,7 @@ impl Shard {
         if !must_wait && !asks_members {
             return self.answer_pop(now, ticket, index, reach, out);
         }
-        let mut waiter = Waiter::new(ticket, index, group, ring, request.batch, request.auto_ack, waits, now);
+        let mut waiter = Waiter::new(ticket, index, group, ring, request.batch, request.auto_ack, waits, request.since.unwrap_or(now));
         if !must_wait {
             waiter.is_charged = false;
             let waiter = self.park(index, waiter);
@@ -259,6 +261,7 @@ impl Shard {
                 delivery: given.delivery,
                 attempts: given.attempts,
                 payload: &given.payload,
+                inbox: given.request.map(|request| request.inbox),
             });
         });
         out.end_delivery(receipt.into_iter().collect());
@@ -351,6 +354,7 @@ impl Shard {
                 attempts: given.attempts,
                 pushed_at: given.pushed_at,
                 settled,
+                request: given.request.map(Box::new),
             });
         }
         if taken == 0 {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::budget::QueueCounters;
 use crate::calls::CallTerms;
 use crate::command::{Command, DropCause, OwnedCommand, Refusal};
+use crate::handover::moved;
 use crate::ledger::{Freed, Ledger};
 use crate::letter::{Deferred, Letter, RoomOutcome, Wanted};
 use crate::limits::{PARTITIONS_MAX, QUEUE_OVERHEAD_BYTES, WAITER_OVERHEAD_BYTES};
@@ -18,7 +19,7 @@ use crate::outbox::{Answer, Outbox, Ticket};
 use crate::payload::Payload;
 use crate::queue::{GroupIndex, Queue, QueueIndex};
 use crate::seq;
-use crate::shard::Shard;
+use crate::shard::{Shard, Standing};
 use crate::tenant::TenantBudget;
 use crate::time::Time;
 
@@ -35,6 +36,13 @@ pub(crate) struct WaitingPush {
     call: Option<CallTerms>,
     /// A call whose client hung up: it is given up when the word comes that it waits for.
     is_gone: bool,
+}
+
+impl WaitingPush {
+    fn request(&mut self, ticket: Ticket) -> PushRequest<'_> {
+        let Self { name, partition, payloads, call, .. } = self;
+        PushRequest { ticket, tenant: name.tenant, queue: &name.name, partition, payloads, call: *call }
+    }
 }
 
 /// One push, parsed.
@@ -134,7 +142,7 @@ impl Shard {
         let done = match found {
             Some(index) if self.queues.get(index).link.holds_back() => {
                 let command = push.take_command();
-                return self.defer(index, ticket, command);
+                return self.defer(index, ticket, command, None);
             }
             Some(index) if is_unheard && self.queues.get(index).exists => Err(Refusal::NoConsumers),
             Some(index) if self.queues.get(index).exists => self.push_into(now, index, &mut push, out),
@@ -143,8 +151,8 @@ impl Shard {
             _ => {
                 let command = push.take_command();
                 let queue = QueueName { tenant: push.tenant, name: Arc::clone(&command.queue) };
-                let wanted = Wanted { room: wanted, must_exist: is_unheard, parks: push.call.is_some() };
-                return self.join(now, &queue, Deferred::Command(ticket, command), wanted, out);
+                let wanted = Wanted { room: wanted, must_exist: is_unheard, parks: push.call.is_some(), adopted: None };
+                return self.join(now, &queue, Deferred::Command(ticket, command), None, wanted, out);
             }
         };
         match done {
@@ -388,10 +396,13 @@ impl Shard {
 
     /// A waiting push is charged everywhere.
     fn finish_push(&mut self, now: Time, ticket: Ticket, out: &mut impl Outbox) {
-        let Some(WaitingPush { name, generation, is_gone, .. }) = self.waiting_pushes.get(&ticket) else { return };
+        let Some(WaitingPush { name, generation, partition, is_gone, .. }) = self.waiting_pushes.get(&ticket) else { return };
         let Some(index) = self.find_part(name, *generation) else { unreachable!("the home's word comes before its next order") };
         if *is_gone {
             return self.uncharge_push(index, ticket);
+        }
+        if self.is_packed(index, partition) {
+            return self.move_push(index, ticket, out);
         }
         let Some(WaitingPush { name, partition, mut payloads, call, .. }) = self.waiting_pushes.remove(&ticket) else { return };
         let count = payloads.len();
@@ -408,6 +419,14 @@ impl Shard {
             let (messages, bytes) = size_of(&push.payloads);
             self.queues.get_mut(index).counters.release(messages, bytes);
         }
+    }
+
+    /// The partition of a waiting push was packed meanwhile: it goes there too.
+    fn move_push(&mut self, index: QueueIndex, ticket: Ticket, out: &mut impl Outbox) {
+        let Some(mut push) = self.withdraw_push(ticket) else { return };
+        let (messages, bytes) = size_of(&push.payloads);
+        self.queues.get_mut(index).counters.release(messages, bytes);
+        out.answer(ticket, moved(push.request(ticket).take_command(), None));
     }
 
     /// Uncharges a waiting push: the push.
@@ -440,7 +459,8 @@ impl Shard {
         if is_gone {
             return;
         }
-        let push = PushRequest { ticket, tenant: name.tenant, queue: &name.name, partition: &partition, payloads: &mut payloads, call };
-        self.push(now, push, true, out);
+        let mut push = PushRequest { ticket, tenant: name.tenant, queue: &name.name, partition: &partition, payloads: &mut payloads, call };
+        let command = push.take_command();
+        command.lend(|command| self.run(now, ticket, command, Standing { is_resumed: true, since: None }, out));
     }
 }

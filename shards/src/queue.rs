@@ -16,6 +16,7 @@ use crate::cursor::DeliveryState;
 use crate::deadlines::DeadlineId;
 use crate::group::Group;
 use crate::groups::Groups;
+use crate::handover::Request;
 use crate::ledger::{Freed, Ledger};
 use crate::link::Link;
 use crate::name::{QueueName, Tenant};
@@ -95,6 +96,7 @@ pub(crate) struct Given {
     pub(crate) attempts: u32,
     pub(crate) pushed_at: Time,
     pub(crate) payload: Payload,
+    pub(crate) request: Option<Request>,
 }
 
 impl Queue {
@@ -199,7 +201,8 @@ impl Queue {
             group.leased += 1;
         }
         let slot = ring.slot(pick.index);
-        let pushed_at = slot.pushed_at;
+        let (pushed_at, request) = (slot.pushed_at, ring.request(pick.seq));
+        let slot = ring.slot(pick.index);
         let payload = match (taking.auto_ack, &slot.payload) {
             (false, Some(payload)) => Payload::clone(payload),
             (true, Some(payload)) => {
@@ -210,7 +213,7 @@ impl Queue {
             }
             (_, None) => unreachable!("a pick is a held message"),
         };
-        Given { seq: pick.seq, delivery, attempts, pushed_at, payload }
+        Given { seq: pick.seq, delivery, attempts, pushed_at, payload, request }
     }
 
     /// A group is done with a message that was leased to it or awaits redelivery.

@@ -90,6 +90,11 @@ impl Queues {
         self.queues.cells.get(index.0 as usize)?.as_deref()
     }
 
+    /// Above every index.
+    pub(crate) fn end(&self) -> u32 {
+        self.queues.cells.len() as u32
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (QueueIndex, &Queue)> {
         self.by_name.iter().map(|index| (*index, self.queues.get(*index)))
     }

@@ -7,13 +7,14 @@
 //! What a private group passed unread counts as settled by it, but is never freed for that: a message that nobody was given stays for
 //! the first group that begins at the oldest.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use crate::cursor::{Cursor, Delivered, DeliveryState};
 use crate::deadlines::DeadlineId;
+use crate::handover::{Packed, Request};
 use crate::ledger::Freed;
 use crate::payload::Payload;
 use crate::queue::GroupIndex;
@@ -48,6 +49,12 @@ pub(crate) struct Ring {
     /// When a pop of it by name was last answered; 0: never.
     pub(crate) answered_at: Time,
     pub(crate) deadline: DeadlineId,
+    /// What it held, while that is on its way to another node: see `handover`.
+    pub(crate) packed: Option<Box<Packed>>,
+    /// Messages held that are requests of calls on other nodes, by seq.
+    pub(crate) requests: Option<Box<BTreeMap<u64, Request>>>,
+    /// A late hand-over was appended: later messages may be older.
+    pub(crate) is_bent: bool,
 }
 
 /// A message that a group would be given next.
@@ -70,6 +77,9 @@ impl Ring {
             used_at: now,
             answered_at: Time(0),
             deadline: DeadlineId::NONE,
+            packed: None,
+            requests: None,
+            is_bent: false,
         }
     }
 
@@ -204,6 +214,9 @@ impl Ring {
     /// Frees the message at `index`: its payload.
     pub(crate) fn free(&mut self, index: usize) -> Option<Payload> {
         let payload = self.slots[index].payload.take()?;
+        if let Some(requests) = &mut self.requests {
+            requests.remove(&self.slots[index].seq);
+        }
         self.held -= 1;
         self.bytes -= payload.len() as u64;
         while self.slots.front().is_some_and(|slot| slot.payload.is_none()) {
@@ -221,6 +234,8 @@ impl Ring {
 
     fn give_memory_back(&mut self) {
         self.slots = VecDeque::new();
+        self.requests = None;
+        self.is_bent = false;
         for cursor in &mut self.cursors {
             cursor.release_memory();
         }
@@ -274,11 +289,27 @@ impl Ring {
         self.held = 0;
         self.bytes = 0;
         self.slots = VecDeque::new();
+        self.requests = None;
+        self.is_bent = false;
         let appended = self.appended;
         for cursor in &mut self.cursors {
             cursor.move_to(end, appended);
         }
         dropped
+    }
+
+    /// The slot of the message that was pushed first.
+    pub(crate) fn oldest(&self) -> Option<usize> {
+        if !self.is_bent {
+            return (!self.slots.is_empty()).then_some(0);
+        }
+        let held = self.slots.iter().enumerate().filter(|(_, slot)| slot.payload.is_some());
+        held.min_by_key(|(_, slot)| slot.pushed_at).map(|(index, _)| index)
+    }
+
+    /// The request that a message is of a call on another node.
+    pub(crate) fn request(&self, seq: u64) -> Option<Request> {
+        self.requests.as_ref()?.get(&seq).copied()
     }
 
     /// Whether no group was given the message, or what was given came back unread.

@@ -54,6 +54,11 @@ impl Rings {
         }
     }
 
+    /// Above every index.
+    pub(crate) fn end(&self) -> u32 {
+        1 + self.more.as_ref().map_or(0, |more| more.cells.len() as u32)
+    }
+
     fn cell_mut(&mut self, index: RingIndex) -> Option<&mut Option<Ring>> {
         match index {
             RingIndex(0) => Some(&mut self.one),

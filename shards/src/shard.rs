@@ -3,7 +3,7 @@
 //! Invariants: before a command or letter is looked at, everything due by `now` has happened; a refused command left the state as it
 //! was; effects come out in the order in which they happened.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -13,6 +13,7 @@ use crate::claim::Claim;
 use crate::command::{Command, OwnedCommand, Refusal};
 use crate::deadlines::{Deadlines, Kind, Owner};
 use crate::depart::Departures;
+use crate::handover::Handover;
 use crate::home::Op;
 use crate::ledger::Ledger;
 use crate::letter::{Deferred, Letter, Wanted};
@@ -64,6 +65,10 @@ pub struct ShardGauges {
     pub redelivered: u64,
     /// Acks of another delivery.
     pub stale: u64,
+    /// Messages that went to other nodes.
+    pub handed_over: u64,
+    /// Messages that came from other nodes.
+    pub adopted: u64,
     /// Messages dropped, by `DropCause::ALL`.
     pub dropped: [u64; crate::command::DropCause::ALL.len()],
     /// Queue parts.
@@ -74,6 +79,15 @@ pub struct ShardGauges {
     pub calls: u64,
     /// Armed deadlines.
     pub deadlines: u64,
+}
+
+/// How a command comes to be run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Standing {
+    /// It waited for other cores before, and has spent its rate.
+    pub(crate) is_resumed: bool,
+    /// A pop's: since when it waits.
+    pub(crate) since: Option<Time>,
 }
 
 /// See the crate.
@@ -93,9 +107,10 @@ pub struct Shard {
     pub(crate) claims: BTreeMap<u64, Claim>,
     pub(crate) conversations_begun: u64,
     pub(crate) waiting_pushes: BTreeMap<Ticket, WaitingPush>,
-    /// Commands that wait for other cores; one whose client hung up is taken out.
-    pub(crate) deferred: BTreeSet<Ticket>,
+    /// Commands that wait for other cores, a pop's with since when it waits; one whose client hung up is taken out.
+    pub(crate) deferred: BTreeMap<Ticket, Option<Time>>,
     pub(crate) departures: Departures,
+    pub(crate) handover: Handover,
     /// The kill switch: see `switch`.
     pub(crate) is_enabled: bool,
 }
@@ -118,8 +133,9 @@ impl Shard {
             claims: BTreeMap::new(),
             conversations_begun: 0,
             waiting_pushes: BTreeMap::new(),
-            deferred: BTreeSet::new(),
+            deferred: BTreeMap::new(),
             departures: Departures::default(),
+            handover: Handover::default(),
             is_enabled: true,
             config,
         }
@@ -129,7 +145,13 @@ impl Shard {
     /// in a later call.
     pub fn step(&mut self, now: Time, ticket: Ticket, command: Command<'_>, out: &mut impl Outbox) {
         self.expire(now, out);
-        self.run(now, ticket, command, false, out);
+        self.run(now, ticket, command, Standing::default(), out);
+    }
+
+    /// The same for a command that was answered `Moved` elsewhere: a pop stands where it would if it had waited here since then.
+    pub fn step_since(&mut self, now: Time, ticket: Ticket, command: Command<'_>, since: Time, out: &mut impl Outbox) {
+        self.expire(now, out);
+        self.run(now, ticket, command, Standing { is_resumed: false, since: Some(since) }, out);
     }
 
     /// Whether a tenant may use the family: the caller asks before it gives commands, since one request may be several.
@@ -137,11 +159,12 @@ impl Shard {
         self.tenants.admits(tenant)
     }
 
-    /// `is_resumed`: it was deferred before, and has spent its rate.
-    pub(crate) fn run(&mut self, now: Time, ticket: Ticket, command: Command<'_>, is_resumed: bool, out: &mut impl Outbox) {
+    pub(crate) fn run(&mut self, now: Time, ticket: Ticket, command: Command<'_>, standing: Standing, out: &mut impl Outbox) {
         if command.gated_tenant().is_some_and(|tenant| !self.tenants.admits(tenant)) {
             return self.refuse(ticket, Refusal::NotGranted, out);
         }
+        let Some(command) = self.detour(now, ticket, command, standing, out) else { return };
+        let is_resumed = standing.is_resumed;
         match command {
             Command::Push { tenant, queue, partition, payloads } => {
                 self.push(now, PushRequest { ticket, tenant, queue, partition, payloads, call: None }, is_resumed, out);
@@ -151,7 +174,7 @@ impl Shard {
                 self.push(now, PushRequest { ticket, tenant, queue, partition, payloads, call }, is_resumed, out);
             }
             Command::Reply { tenant, items } => self.reply(now, ticket, tenant, items, out),
-            Command::Pop { .. } => self.pop(now, ticket, command, out),
+            Command::Pop { .. } => self.pop(now, ticket, command, standing.since, out),
             Command::Ack { .. } => self.ack(now, ticket, command, out),
             Command::Leave { tenant, queue, group } => self.leave(now, tenant, queue, group),
             Command::Configure { .. } => self.configure(now, ticket, command, out),
@@ -179,15 +202,18 @@ impl Shard {
             return self.cancel_call(now, call);
         }
         let is_claiming = self.cancel_claim(ticket);
-        if !is_claiming && !self.abandon_push(ticket) {
-            self.deferred.remove(&ticket);
+        if !is_claiming && !self.abandon_push(ticket) && self.deferred.remove(&ticket).is_none() {
+            self.forget_held_back(ticket);
         }
     }
 
     /// When [`Shard::expire`] has something to do next.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
-        [self.deadlines.next(), self.departures.next_at(), self.tenants.next_deadline()].into_iter().flatten().min()
+        [self.deadlines.next(), self.departures.next_at(), self.tenants.next_deadline(), self.handover.next_deadline()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Lets everything due by `now` happen: first what drops messages or brings them back, so that what comes back together is given
@@ -209,6 +235,7 @@ impl Shard {
         while let Some(Owner::Waiter(waiter)) = self.deadlines.pop_due(Kind::Waiter, now) {
             self.waiter_due(now, waiter, out);
         }
+        self.arrivals_due(now, out);
         while let Some(departure) = self.departures.pop_due(now) {
             self.forget_departed(now, departure, out);
         }
@@ -221,13 +248,15 @@ impl Shard {
     /// Totals and gauges.
     #[must_use]
     pub fn gauges(&self) -> ShardGauges {
-        let Ledger { pushed, popped, acked, redelivered, stale, dropped, .. } = &self.ledger;
+        let Ledger { pushed, popped, acked, redelivered, stale, handed_over, adopted, dropped, .. } = &self.ledger;
         ShardGauges {
             pushed: *pushed,
             popped: *popped,
             acked: *acked,
             redelivered: *redelivered,
             stale: *stale,
+            handed_over: *handed_over,
+            adopted: *adopted,
             dropped: *dropped,
             queues: self.queues.len() as u64,
             waiters: self.waiters.len() as u64,
@@ -289,12 +318,16 @@ impl Shard {
     }
 
     /// This shard's part of a queue whose home is another: asks for it where there is none, and keeps `work` until the home answered.
-    pub(crate) fn join(&mut self, now: Time, name: &QueueName, work: Deferred, wanted: Wanted, out: &mut impl Outbox) {
+    pub(crate) fn join(&mut self, now: Time, name: &QueueName, work: Deferred, since: Option<Time>, wanted: Wanted, out: &mut impl Outbox) {
         let home = self.home_of(name.tenant, &name.name);
         let index = match self.queues.find(name.tenant, &name.name) {
             Some(index) => index,
             None => {
-                let Some(budget) = self.tenants.obtain(name.tenant).cloned() else { return self.refuse_work(work, out) };
+                let budget = match wanted.adopted {
+                    Some(_) => Some(self.tenants.agreed(name.tenant)),
+                    None => self.tenants.obtain(name.tenant),
+                };
+                let Some(budget) = budget.cloned() else { return self.refuse_work(work, out) };
                 let mut queue = Queue::new(budget, Arc::clone(&name.name), 0, Arc::clone(&self.default_options), now);
                 queue.exists = false;
                 queue.link = Link::Member(Box::new(Membership {
@@ -311,7 +344,7 @@ impl Shard {
         let asks = membership.state == MemberState::Vacant;
         membership.state = if asks { MemberState::Joining } else { membership.state };
         if let Deferred::Command(ticket, _) = &work {
-            self.deferred.insert(*ticket);
+            self.deferred.insert(*ticket, since);
         }
         membership.deferred.push_back(work);
         if asks {
@@ -327,9 +360,9 @@ impl Shard {
     }
 
     /// Keeps a command until the word that its queue waits for came.
-    pub(crate) fn defer(&mut self, index: QueueIndex, ticket: Ticket, command: OwnedCommand) {
+    pub(crate) fn defer(&mut self, index: QueueIndex, ticket: Ticket, command: OwnedCommand, since: Option<Time>) {
         self.queues.get_mut(index).link.defer(Deferred::Command(ticket, command));
-        self.deferred.insert(ticket);
+        self.deferred.insert(ticket, since);
     }
 
     /// Runs what was deferred.
@@ -337,8 +370,9 @@ impl Shard {
         for work in work {
             match work {
                 Deferred::Command(ticket, command) => {
-                    if self.deferred.remove(&ticket) {
-                        command.lend(|command| self.run(now, ticket, command, true, out));
+                    if let Some(since) = self.deferred.remove(&ticket) {
+                        let standing = Standing { is_resumed: true, since };
+                        command.lend(|command| self.run(now, ticket, command, standing, out));
                     }
                 }
                 Deferred::Letter(from, letter) => self.read(now, from, letter, out),

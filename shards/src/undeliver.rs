@@ -44,6 +44,11 @@ impl Shard {
         }
         for run in receipt.runs {
             let is_new = self.queues.get(index).rings.find(&run.partition).is_none();
+            // Of a partition that went to another node, or was empty, only what was settled can come back.
+            let comes_back = |message: &ReceiptMessage| message.settled.is_some() && how == Undelivered::Unsent;
+            if is_new && !run.messages.iter().any(comes_back) {
+                continue;
+            }
             let ring = self.open_ring(index, &run.partition, now);
             if is_new {
                 // It was dropped since, being empty: every group that is known had passed all of it.
@@ -53,6 +58,7 @@ impl Shard {
                     queue.rings.get_mut(ring).cursor_mut(group).move_to(end, 0);
                 }
             }
+            let was_packed = self.queues.get_mut(index).thaw(ring);
             let mut freed = Freed::default();
             let seqs: SmallVec<[u64; 4]> = run.messages.iter().map(|message| message.seq).collect();
             for message in run.messages {
@@ -65,6 +71,9 @@ impl Shard {
             self.queues.get_mut(index).release(freed, &self.ledger);
             self.arm_ring_ttl(index, ring);
             self.after_release(now, index, ring, freed);
+            if was_packed {
+                self.queues.get_mut(index).freeze(ring);
+            }
         }
         // A message that is too old by now goes before anyone is offered it.
         self.expire(now, out);
@@ -85,7 +94,7 @@ impl Shard {
         how: Undelivered,
         freed: &mut Freed,
     ) {
-        let ReceiptMessage { seq, delivery, attempts, pushed_at, settled } = message;
+        let ReceiptMessage { seq, delivery, attempts, pushed_at, settled, request } = message;
         let place = Place { ring, seq, group };
         let queue = self.queues.get_mut(index);
         match (settled, how) {
@@ -93,6 +102,9 @@ impl Shard {
             (Some(payload), Undelivered::Unsent) => {
                 self.ledger.acked = self.ledger.acked.saturating_sub(1);
                 self.hold_again(index, ring, group, seq, pushed_at, payload);
+                if let Some(request) = request {
+                    self.await_request(index, ring, seq, *request);
+                }
                 let queue = self.queues.get_mut(index);
                 queue.pass_over(ring, seq, group);
                 queue.give_back(place, (delivery, attempts - 1), DeliveryState::Returned, now);

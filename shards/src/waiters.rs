@@ -28,6 +28,8 @@ pub(crate) enum WaiterState {
     Claiming,
     /// The client hung up while claiming: whatever the claim brings goes back.
     Gone,
+    /// It is to wait elsewhere if the claim brings nothing.
+    Leaving,
 }
 
 /// One waiting pop.
@@ -159,13 +161,17 @@ impl Waiters {
         }
     }
 
-    /// Appends the youngest to `list`.
+    /// Puts a waiter on `list`, behind all that are as old: at the end, unless it waited elsewhere before.
     pub(crate) fn park(&mut self, list: &mut WaiterList, mut waiter: Waiter) -> WaiterIndex {
         let ticket = waiter.ticket;
         self.parked_ever += 1;
         waiter.order = self.parked_ever;
-        waiter.previous = list.tail;
-        waiter.next = NIL;
+        (waiter.previous, waiter.next) = (list.tail, NIL);
+        while waiter.previous != NIL && self.get(WaiterIndex(waiter.previous)).parked_at > waiter.parked_at {
+            waiter.next = waiter.previous;
+            waiter.previous = self.get(WaiterIndex(waiter.previous)).previous;
+        }
+        let (previous, next) = (waiter.previous, waiter.next);
         let index = match self.cells.get(self.free as usize) {
             Some(Cell::Free { next }) => {
                 let index = self.free;
@@ -178,11 +184,14 @@ impl Waiters {
                 (self.cells.len() - 1) as u32
             }
         };
-        match list.tail {
+        match previous {
             NIL => list.head = index,
-            tail => self.get_mut(WaiterIndex(tail)).next = index,
+            previous => self.get_mut(WaiterIndex(previous)).next = index,
         }
-        list.tail = index;
+        match next {
+            NIL => list.tail = index,
+            next => self.get_mut(WaiterIndex(next)).previous = index,
+        }
         self.by_ticket.insert(ticket, index);
         WaiterIndex(index)
     }
