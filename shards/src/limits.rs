@@ -36,7 +36,7 @@ pub const QUEUE_OVERHEAD_BYTES: u64 = 512;
 /// Bytes charged to the node for a parked pop, and for a call's inbox.
 pub const WAITER_OVERHEAD_BYTES: u64 = 192;
 
-/// Payload bytes of one chunk of a partition on its way to another node, with what is said beside them; one message always fits.
+/// Payload bytes of one chunk of a partition on its way to another node, and what is said beside them; one message always fits.
 pub const CHUNK_BYTES_MAX: usize = 1 << 20;
 /// Commands that wait for one partition on its way here, and the bytes charged for them.
 pub const ARRIVAL_COMMANDS_MAX: usize = 10_000;

@@ -1,7 +1,5 @@
 //! A queue's options in force: defaults filled in, values clamped. What was declared, as typed, is the caller's to keep.
 
-use serde::{Deserialize, Serialize};
-
 use crate::time::Span;
 use serde::{Deserialize, Serialize};
 

@@ -66,7 +66,9 @@ pub enum Answer {
     Depth(Option<DepthReport>),
     /// Refused, nothing done.
     Refused(Refusal),
-    /// Its partition is on its way to another node, nothing done: the command, to be given to the new owner.
+    /// Its partition is on its way to another node, nothing done: the command, to be given to the new owner. With points in time of this
+    /// process: who tells another node says it in other words.
+    #[serde(skip)]
     Moved(Box<Moved>),
 }
 

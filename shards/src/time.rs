@@ -3,8 +3,6 @@
 use serde::{Deserialize, Serialize};
 use std::ops::{Add, Sub};
 
-use serde::{Deserialize, Serialize};
-
 /// A point in monotonic time: nanoseconds since an origin that the caller chose once for the whole process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);

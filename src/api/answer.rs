@@ -77,12 +77,13 @@ pub fn pop_message(out: &mut Vec<u8>, spelling: &mut Spelling, delivery: &Delive
     let is_first = out.last() != Some(&b'}');
     out.extend_from_slice(&head[usize::from(is_first)..]);
     id::append_numbers(out, incarnation.spelled(delivery.seq), delivery.delivery);
-    match inbox_of(delivery.seq) {
+    let moved = delivery.inbox.map(|inbox| (Incarnation::new(inbox.incarnation), inbox.number));
+    match moved.as_ref().map(|(of, number)| (of, *number)).or(inbox_of(delivery.seq).map(|number| (&*incarnation, number))) {
         None if delivery.attempts == 1 => out.extend_from_slice(middle),
         inbox => {
             out.extend_from_slice(&middle[..middle.len() - FIRST_ATTEMPT.len()]);
             append_number(out, u64::from(delivery.attempts));
-            if let Some(number) = inbox {
+            if let Some((incarnation, number)) = inbox {
                 out.extend_from_slice(b",\"replyTo\":\"");
                 inbox::append(out, incarnation, number);
                 out.push(b'"');

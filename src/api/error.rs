@@ -135,6 +135,7 @@ fn refusal_row(refusal: Refusal) -> Row {
         Refusal::NoConsumers => row(Status::Conflict, "no_consumers", None),
         Refusal::NodeBytes | Refusal::TooManyTenants => row(Status::ServiceUnavailable, "ephemeral_unavailable", Some(1)),
         Refusal::NotGranted => row(Status::Forbidden, "feature_gated", None),
+        Refusal::NotHereYet => row(Status::ServiceUnavailable, "owner_moved", Some(1)),
     }
 }
 
@@ -182,6 +183,7 @@ fn fmt_refusal(refusal: Refusal, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Refusal::TenantQueues => f.write_str("the tenant has as many queues as it may"),
         Refusal::TooManyTenants => write!(f, "the node serves {TENANTS_MAX} tenants without a grant, the most there can be; try again"),
         Refusal::NotGranted => f.write_str("the tenant is not granted the use of ephemeral queues"),
+        Refusal::NotHereYet => f.write_str("the partition is still on its way to its owner; nothing was done, try again"),
         Refusal::NodeBytes => f.write_str("the node's memory for messages is full; nothing was done, try again"),
     }
 }
@@ -252,6 +254,7 @@ mod tests {
             (Refusal::NodeBytes.into(), (503, "ephemeral_unavailable", Some(1))),
             (Refusal::TooManyTenants.into(), (503, "ephemeral_unavailable", Some(1))),
             (Refusal::NotGranted.into(), (403, "feature_gated", None)),
+            (Refusal::NotHereYet.into(), (503, "owner_moved", Some(1))),
             (Refusal::NoConsumers.into(), (409, "no_consumers", None)),
             (Failure::NoReply, (504, "no_reply", None)),
             (Failure::Disabled, (503, "ephemeral_disabled", Some(1))),

@@ -100,6 +100,18 @@ impl Rig {
         self.compare(expected, found)
     }
 
+    /// Everything goes to another node, in chunks of so many bytes; or is packed, and stays when the hand-over is called off. Ids of
+    /// before are stale from now on: nobody is asked of them any more.
+    pub(crate) fn relocate(&mut self, chunk_bytes: usize, is_called_off: bool) -> Checked<Vec<Fact>> {
+        self.log.push(format!("{} relocate {chunk_bytes} {is_called_off}", self.clock()));
+        if !is_called_off {
+            self.delivered.clear();
+        }
+        let expected = if is_called_off { self.model.call_off(self.now) } else { self.model.relocate(self.now) };
+        let found = self.subject.relocate(self.now, chunk_bytes, is_called_off);
+        self.compare(expected, found)
+    }
+
     pub(crate) fn expire(&mut self) -> Checked<Vec<Fact>> {
         self.log.push(format!("{} expire", self.clock()));
         let (expected, found) = (self.model.expire(self.now), self.subject.expire(self.now));

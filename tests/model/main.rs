@@ -42,6 +42,12 @@ proptest! {
         run::carry_out(&run, true).map_err(TestCaseError::fail)?;
     }
 
+    /// Everything moves to other nodes now and then, or was to move.
+    #[test]
+    fn a_move_cannot_be_seen(run in strategy::moving_run()) {
+        run::carry_out(&run, true).map_err(TestCaseError::fail)?;
+    }
+
     /// Deadlines are noticed only when something is asked, or late: what is due happens then, in the order of the rules.
     #[test]
     fn the_core_follows_the_rules_when_its_turns_come_late(run in strategy::late_run()) {

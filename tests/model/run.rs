@@ -28,6 +28,7 @@ fn step(rig: &mut Rig, run: &Run, op: &Op) -> Result<(), String> {
             vec![]
         }
         Op::Expire => rig.expire()?,
+        Op::Relocate { chunk_bytes, is_called_off } => rig.relocate(*chunk_bytes, *is_called_off)?,
         Op::Switch(is_enabled) => rig.switch(*is_enabled)?,
         Op::Pass(pace) => {
             let span = span_of(rig, *pace);

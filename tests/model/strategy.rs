@@ -78,6 +78,11 @@ pub(crate) enum Op {
     Undeliver(usize, Broken),
     Sent(usize),
     Expire,
+    /// Everything goes to another node, or was to go.
+    Relocate {
+        chunk_bytes: usize,
+        is_called_off: bool,
+    },
     /// The kill switch.
     Switch(bool),
     Pass(Pace),
@@ -123,6 +128,20 @@ pub(crate) fn late_run() -> impl Strategy<Value = Run> {
         run.settings.abandoned = Span(0);
         run.settings.group_idle = Span(0);
         run
+    })
+}
+
+/// Runs that move from node to node: without what a node alone decides on (bounds and rates of tenants, its bytes), and without
+/// subscribers that leave, whom every node of a cluster is told of.
+pub(crate) fn moving_run() -> impl Strategy<Value = Run> {
+    let stays = |op: &Op| !matches!(op, Op::Grant { .. } | Op::Leave { .. });
+    let relocate = (prop_oneof![Just(1usize), Just(200), Just(1 << 20)], prop::bool::weighted(0.3));
+    let relocate = relocate.prop_map(|(chunk_bytes, is_called_off)| Op::Relocate { chunk_bytes, is_called_off });
+    let op = prop_oneof![12 => op().prop_filter("of one node", stays), 1 => relocate];
+    (settings(), queues(), prop::collection::vec(op, 1..60)).prop_map(|(mut settings, queues, ops)| {
+        settings.node_bytes = 1 << 40;
+        settings.allowance = Allowance::UNBOUNDED;
+        Run { queues, settings, ops }
     })
 }
 

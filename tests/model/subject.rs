@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mayfly_shards::{
-    AckItem, Answer, Command, Delivery, DropCause, Letter, NO_INBOX, NodeBudget, Outbox, Payload, Receipt, Refusal, ReplyItem, Reservation,
-    Shard, ShardConfig, ShardIndex, Tenant, Ticket, Time, Undelivered, Usage, inbox_of,
+    AckItem, Answer, Command, Delivery, DropCause, Inbox, Letter, Moved, NO_INBOX, NodeBudget, Opening, Outbox, PartitionName, Payload,
+    Receipt, Refusal, ReplyItem, Reservation, Shard, ShardConfig, ShardIndex, Tenant, Ticket, Time, Undelivered, Unpacked, Usage,
+    WAITER_OVERHEAD_BYTES, inbox_of,
 };
 use smallvec::SmallVec;
 
@@ -16,8 +17,14 @@ use crate::rules::Settings;
 const FORGED_SEQ: u64 = u64::MAX - 1;
 
 pub(crate) struct Subject {
+    settings: Settings,
     shard: Shard,
     budget: Arc<NodeBudget>,
+    /// Nodes that everything was moved away from, which still keep the inboxes of calls: the first is of incarnation 0, and so on.
+    before: Vec<(Shard, Arc<NodeBudget>)>,
+    /// The inbox of each request that was delivered.
+    inboxes: BTreeMap<u64, Inbox>,
+    is_enabled: bool,
     /// What was pushed, by its number.
     payloads: BTreeMap<u64, Payload>,
     /// The seq each message was delivered under.
@@ -26,7 +33,7 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    pub(crate) fn new(settings: &Settings) -> Self {
+    fn node(settings: &Settings) -> (Shard, Arc<NodeBudget>) {
         let budget = Arc::new(NodeBudget::new(settings.node_bytes, settings.allowance));
         let shard = Shard::new(ShardConfig {
             index: ShardIndex(0),
@@ -38,38 +45,137 @@ impl Subject {
             budget: Arc::clone(&budget),
             hash_seed: 1,
         });
-        Self { shard, budget, payloads: BTreeMap::new(), seqs: BTreeMap::new(), receipts: BTreeMap::new() }
+        (shard, budget)
+    }
+
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let (shard, budget) = Self::node(settings);
+        Self {
+            settings: settings.clone(),
+            shard,
+            budget,
+            before: vec![],
+            inboxes: BTreeMap::new(),
+            is_enabled: true,
+            payloads: BTreeMap::new(),
+            seqs: BTreeMap::new(),
+            receipts: BTreeMap::new(),
+        }
+    }
+
+    /// Moves all there is to a new node; or packs it, and goes on here.
+    pub(crate) fn relocate(&mut self, now: Time, chunk_bytes: usize, is_called_off: bool) -> Vec<Fact> {
+        let incarnation = self.before.len() as u64;
+        let mut heard = Heard::default();
+        self.expire_all(now, &mut heard);
+        let (mut next, budget) = Self::node(&self.settings);
+        let mut names: Vec<PartitionName> = vec![];
+        let mut from = None;
+        loop {
+            let page = self.shard.inventory(from, 2);
+            names.extend(page.rows.into_iter().map(|row| row.name));
+            from = page.next;
+            if from.is_none() {
+                break;
+            }
+        }
+        let mut parcels = vec![];
+        for name in &names {
+            let parcel = self.shard.pack(now, incarnation, chunk_bytes, name, &mut heard);
+            self.shard.check_invariants();
+            parcels.extend(parcel.map(|parcel| (name, parcel)));
+        }
+        let mut moved = heard.take_moved();
+        assert_eq!(heard.facts, [], "nothing else is said");
+        moved.sort_by_key(|(ticket, moved)| (moved.since, *ticket));
+        for (name, parcel) in parcels {
+            next.expect(name, Time::NEVER);
+            for index in 0..parcel.chunk_count {
+                let chunk = self.shard.chunk(now, name, parcel.cut, index, |number| number).expect("a chunk");
+                assert_ne!(next.unpack(now, chunk), Unpacked::Stale);
+            }
+            if is_called_off {
+                next.dismiss(now, name, &mut heard);
+                assert!(self.shard.restore(now, name, &mut heard));
+            } else {
+                assert_eq!(self.shard.release(now, name, parcel.cut), Some(parcel.message_count));
+                assert!(next.open(now, name, Opening::Released(parcel.cut), &mut heard));
+            }
+            self.shard.check_invariants();
+            next.check_invariants();
+        }
+        if is_called_off {
+            assert_eq!(budget.bytes.used(), 0, "nothing is left there");
+        } else {
+            next.switch(now, self.is_enabled, &mut heard);
+            self.before.push((std::mem::replace(&mut self.shard, next), std::mem::replace(&mut self.budget, budget)));
+            self.receipts.clear();
+            self.seqs.clear();
+        }
+        for (ticket, Moved { command, since }) in moved {
+            let since = since.expect("only pops wait");
+            command.lend(|command| self.shard.step_since(now, ticket, command, since, &mut heard));
+        }
+        self.take_in(heard)
+    }
+
+    fn expire_all(&mut self, now: Time, heard: &mut Heard) {
+        self.before.iter_mut().for_each(|(shard, _)| shard.expire(now, heard));
+        self.shard.expire(now, heard);
     }
 
     /// Panics when an invariant does not hold.
     pub(crate) fn check_invariants(&self) {
         self.shard.check_invariants();
+        self.before.iter().for_each(|(shard, _)| shard.check_invariants());
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Time> {
-        self.shard.next_deadline()
+        let before = self.before.iter().filter_map(|(shard, _)| shard.next_deadline());
+        self.shard.next_deadline().into_iter().chain(before).min()
     }
 
     /// Bytes charged to the node.
     pub(crate) fn used_bytes(&self) -> u64 {
-        self.budget.bytes.used()
+        // A call is charged where its inbox is.
+        self.budget.bytes.used() + self.calls_before() * WAITER_OVERHEAD_BYTES
+    }
+
+    fn calls_before(&self) -> u64 {
+        self.before.iter().map(|(shard, _)| shard.gauges().calls).sum()
     }
 
     /// What a tenant uses: what the node says, which is what the shard counts.
     pub(crate) fn usage(&self, tenant: Tenant) -> Usage {
         let (charged, held) = (self.budget.usage(tenant), self.shard.holdings().remove(&tenant).unwrap_or_default());
         assert_eq!((charged.bytes, charged.queues, charged.parked), (held.bytes, held.queues, held.parked), "{tenant:?}: charged and held");
-        charged
+        let mut sum = charged;
+        for (shard, budget) in &self.before {
+            let usage = budget.usage(tenant);
+            let held = shard.holdings().remove(&tenant).unwrap_or_default();
+            assert_eq!(
+                (usage.bytes, usage.queues, usage.parked),
+                (0, held.queues, held.parked),
+                "{tenant:?}: nothing but queues and calls"
+            );
+            (sum.pushed, sum.delivered, sum.parked) =
+                (sum.pushed + usage.pushed, sum.delivered + usage.delivered, sum.parked + usage.parked);
+        }
+        sum
     }
 
     /// Calls that wait.
     pub(crate) fn call_count(&self) -> u64 {
-        self.shard.gauges().calls
+        self.shard.gauges().calls + self.calls_before()
     }
 
     /// Messages dropped since the start, by cause.
     pub(crate) fn dropped(&self) -> [u64; DropCause::ALL.len()] {
-        self.shard.gauges().dropped
+        let mut all = self.shard.gauges().dropped;
+        for (shard, _) in &self.before {
+            all.iter_mut().zip(shard.gauges().dropped).for_each(|(sum, of)| *sum += of);
+        }
+        all
     }
 
     pub(crate) fn ask(&mut self, now: Time, ticket: u64, ask: &Ask) -> Vec<Fact> {
@@ -83,6 +189,7 @@ impl Subject {
         let items = self.items_of(ask);
         let texts = payloads.clone();
         let replies = self.replies_of(ask, &texts);
+        let nodes_of = self.nodes_of(ask);
         let command = command(ask, &mut payloads, &items, &replies);
         let mut heard = Heard::default();
         // A declaration is admitted first, as the runtime does; then it is carried out whatever the bounds.
@@ -93,8 +200,27 @@ impl Subject {
         let Ok(_reservation) = admitted.map_err(|refusal| heard.answer(Ticket(ticket), Answer::Refused(refusal))) else {
             return self.take_in(heard);
         };
-        self.shard.step(now, Ticket(ticket), command, &mut heard);
+        self.before.iter_mut().for_each(|(shard, _)| shard.expire(now, &mut heard));
+        if let Command::Reply { tenant, items } = command {
+            self.reply(now, ticket, tenant, &nodes_of, items, &mut heard);
+        } else {
+            self.shard.step(now, Ticket(ticket), command, &mut heard);
+        }
         self.take_in(heard)
+    }
+
+    /// Each answer goes to the node that keeps its inbox.
+    fn reply(&mut self, now: Time, ticket: u64, tenant: Tenant, nodes_of: &[usize], items: &[ReplyItem<'_>], heard: &mut Heard) {
+        let mut refused = vec![];
+        for (item, node) in items.iter().zip(nodes_of) {
+            let shard = self.before.get_mut(*node).map_or(&mut self.shard, |(shard, _)| shard);
+            shard.step(now, Ticket(ticket), Command::Reply { tenant, items: &[*item] }, heard);
+            match heard.facts.pop() {
+                Some(Fact { said: Said::Answer(Answer::Replied(of_item)), .. }) => refused.extend(of_item),
+                fact => panic!("a reply is answered, not {fact:?}"),
+            }
+        }
+        heard.answer(Ticket(ticket), Answer::Replied(refused));
     }
 
     fn admit(&mut self, now: Time, queue: &Name, heard: &mut Heard) -> Result<Reservation, Refusal> {
@@ -104,19 +230,22 @@ impl Subject {
 
     pub(crate) fn cancel(&mut self, now: Time, ticket: u64) -> Vec<Fact> {
         let mut heard = Heard::default();
+        self.before.iter_mut().for_each(|(shard, _)| shard.cancel(now, Ticket(ticket), &mut heard));
         self.shard.cancel(now, Ticket(ticket), &mut heard);
         self.take_in(heard)
     }
 
     pub(crate) fn switch(&mut self, now: Time, is_enabled: bool) -> Vec<Fact> {
         let mut heard = Heard::default();
+        self.is_enabled = is_enabled;
+        self.before.iter_mut().for_each(|(shard, _)| shard.switch(now, is_enabled, &mut heard));
         self.shard.switch(now, is_enabled, &mut heard);
         self.take_in(heard)
     }
 
     pub(crate) fn expire(&mut self, now: Time) -> Vec<Fact> {
         let mut heard = Heard::default();
-        self.shard.expire(now, &mut heard);
+        self.expire_all(now, &mut heard);
         self.take_in(heard)
     }
 
@@ -166,7 +295,7 @@ impl Subject {
 
     fn replies_of<'a>(&self, ask: &Ask, texts: &'a [Payload]) -> Vec<ReplyItem<'a>> {
         let Ask::Reply { items, .. } = ask else { return vec![] };
-        let inbox_of = |request: u64| self.seqs.get(&request).copied().unwrap_or(NO_INBOX);
+        let inbox_of = |request: u64| self.inboxes.get(&request).map_or(NO_INBOX, |inbox| inbox.number);
         let to_reply = |(index, (item, payload)): (usize, (&ReplyTo, &'a Payload))| ReplyItem {
             index: index as u32,
             inbox: item.request.map_or(NO_INBOX, inbox_of),
@@ -174,6 +303,13 @@ impl Subject {
             late_count: item.late_count,
         };
         items.iter().zip(texts).enumerate().map(to_reply).collect()
+    }
+
+    /// The node that keeps the inbox of each reply.
+    fn nodes_of(&self, ask: &Ask) -> Vec<usize> {
+        let Ask::Reply { items, .. } = ask else { return vec![] };
+        let node_of = |item: &ReplyTo| item.request.and_then(|request| self.inboxes.get(&request)).map(|inbox| inbox.incarnation as usize);
+        items.iter().map(|item| node_of(item).unwrap_or(usize::MAX)).collect()
     }
 
     /// Checks what only this side can get wrong: payload bytes, seqs, receipts.
@@ -185,12 +321,17 @@ impl Subject {
         for (id, text) in heard.replies {
             assert_eq!(Some(&*text), self.payloads.get(&id).map(|payload| &**payload), "text of answer {id}");
         }
-        for (id, seq, payload) in heard.payloads {
+        for (id, seq, payload, inbox) in heard.payloads {
+            let own = inbox_of(seq).map(|number| Inbox { incarnation: self.before.len() as u64, number });
+            if let Some(inbox) = inbox.or(own) {
+                assert_eq!(*self.inboxes.entry(id).or_insert(inbox), inbox, "inbox of message {id}");
+            }
             assert_eq!(Some(&*payload), self.payloads.get(&id).map(|p| &**p), "payload of message {id}");
             assert_eq!(*self.seqs.entry(id).or_insert(seq), seq, "seq of message {id}");
         }
         let in_order: Vec<u64> = self.seqs.values().copied().collect();
-        assert!(in_order.is_sorted_by(|a, b| a < b), "seqs do not grow in order of push: {:?}", self.seqs);
+        let is_in_order = !self.before.is_empty() || in_order.is_sorted_by(|a, b| a < b);
+        assert!(is_in_order, "seqs do not grow in order of push: {:?}", self.seqs);
         heard.facts
     }
 }
@@ -245,9 +386,22 @@ struct Heard {
     facts: Vec<Fact>,
     /// Between the beginning and the end of a delivery.
     is_open: bool,
-    payloads: Vec<(u64, u64, Payload)>,
+    payloads: Vec<(u64, u64, Payload, Option<Inbox>)>,
     receipts: Vec<(u64, SmallVec<[Receipt; 1]>)>,
     replies: Vec<(u64, Vec<u8>)>,
+}
+
+impl Heard {
+    /// Commands that are to be given to the new owner.
+    fn take_moved(&mut self) -> Vec<(Ticket, Moved)> {
+        let (moved, rest): (Vec<_>, Vec<_>) = self.facts.drain(..).partition(|fact| matches!(fact.said, Said::Answer(Answer::Moved(_))));
+        self.facts = rest;
+        let of = |fact: Fact| match fact.said {
+            Said::Answer(Answer::Moved(moved)) => (Ticket(fact.ticket), *moved),
+            _ => unreachable!("moved"),
+        };
+        moved.into_iter().map(of).collect()
+    }
 }
 
 impl Outbox for Heard {
@@ -272,10 +426,10 @@ impl Outbox for Heard {
     fn message(&mut self, delivery: Delivery<'_>) {
         assert!(self.is_open, "a message outside of a delivery");
         let id = number_in(delivery.payload);
-        self.payloads.push((id, delivery.seq, Payload::from(delivery.payload)));
+        self.payloads.push((id, delivery.seq, Payload::from(delivery.payload), delivery.inbox));
         let Some(Fact { said: Said::Messages { messages, .. }, .. }) = self.facts.last_mut() else { return };
         let (attempts, delivery_number) = (delivery.attempts, delivery.delivery);
-        let is_call = inbox_of(delivery.seq).is_some();
+        let is_call = inbox_of(delivery.seq).is_some() || delivery.inbox.is_some();
         messages.push(Seen { partition: delivery.partition.to_owned(), id, attempts, delivery: delivery_number, is_call });
     }
 

@@ -37,14 +37,16 @@ pub struct Inventory {
 }
 
 impl Shard {
-    /// At most `limit` partitions from `from` on. Of a queue that has groups or a declaration and no partition, the home lists the
+    /// At most `limit` partitions from `from` on, also of deleted queues on which pops are still parked. Of a queue that has groups or a declaration and no partition, the home lists the
     /// Default one, so that its groups move too. Between two pages partitions come and go: each that stays is in one of them.
     #[must_use]
     pub fn inventory(&self, from: Option<InventoryCursor>, limit: usize) -> Inventory {
         let InventoryCursor { queue: first, ring: first_ring } = from.unwrap_or(InventoryCursor { queue: 0, ring: 0 });
         let mut rows = Vec::new();
         for index in first..self.queues.end() {
-            let Some(queue) = self.queues.find_at(QueueIndex(index)).filter(|queue| queue.exists) else { continue };
+            let Some(queue) = self.queues.find_at(QueueIndex(index)).filter(|queue| queue.exists || queue.waiting_count() > 0) else {
+                continue;
+            };
             if queue.rings.count() == 0 && is_worth_moving(queue) {
                 rows.push(row(queue, DEFAULT_PARTITION, None));
             }

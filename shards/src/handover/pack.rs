@@ -19,14 +19,23 @@ use crate::time::{Span, Time};
 impl Shard {
     /// Packs a partition, or tells its present cut when it is packed already; None: nothing is known of it. From now on nothing is given
     /// of it, and its commands are answered `Moved`; so are, at once, the pops parked on it, and those parked on any partition of its
-    /// queue (by the queue's home). `incarnation` is this node's.
+    /// queue (by the queue's home). `incarnation` is this node's; a chunk holds at most `chunk_bytes`, or one message.
     ///
     /// A cut may be voided while it is on its way (by a reset, or an answer that came back): [`Shard::chunk`] and [`Shard::release`] know
     /// it no more then, and the partition is to be packed again, which gives a new one.
-    pub fn pack(&mut self, now: Time, incarnation: u64, name: &PartitionName, out: &mut impl Outbox) -> Option<Parcel> {
+    pub fn pack(&mut self, now: Time, incarnation: u64, chunk_bytes: usize, name: &PartitionName, out: &mut impl Outbox) -> Option<Parcel> {
         self.expire(now, out);
-        let index = self.queues.find(name.tenant, &name.queue).filter(|index| self.queues.get(*index).exists)?;
+        let index = self.queues.find(name.tenant, &name.queue)?;
         let queue = self.queues.get(index);
+        if !queue.exists {
+            // Deleted: what is left is pops, which wait for what will be pushed elsewhere.
+            if let Some(ring) = queue.rings.find(&name.partition) {
+                self.move_named_waiters(now, index, ring, out);
+            }
+            self.tell_packed(now, index, out);
+            self.reap(index, out);
+            return None;
+        }
         let stands_for_all = *name.partition == *DEFAULT_PARTITION && queue.rings.count() == 0 && is_worth_moving(queue);
         let ring = match queue.rings.find(&name.partition) {
             Some(ring) => ring,
@@ -39,15 +48,15 @@ impl Shard {
             self.handover.packed_count += 1;
             self.tell_packed(now, index, out);
         }
-        self.cut(incarnation, index, ring)
+        self.cut(incarnation, chunk_bytes.min(CHUNK_BYTES_MAX), index, ring)
     }
 
-    fn cut(&mut self, incarnation: u64, index: QueueIndex, ring: RingIndex) -> Option<Parcel> {
+    fn cut(&mut self, incarnation: u64, chunk_bytes: usize, index: QueueIndex, ring: RingIndex) -> Option<Parcel> {
         let packed = self.queues.get_mut(index).rings.get_mut(ring).packed.as_deref_mut()?;
         let contents = &packed.ring;
         let plan = packed.plan.get_or_insert_with(|| {
             self.handover.cuts_given += 1;
-            Plan { number: self.handover.cuts_given, starts: starts_of(contents) }
+            Plan { number: self.handover.cuts_given, starts: starts_of(contents, chunk_bytes) }
         });
         Some(Parcel {
             cut: Cut { incarnation, shard: self.config.index.0, number: plan.number },
@@ -67,9 +76,10 @@ impl Shard {
         Some((index, ring, packed, plan))
     }
 
-    /// A chunk of a packed partition, with spans as of now; None: there is no such chunk, or the cut is void.
+    /// A chunk of a packed partition, with spans as of now; None: there is no such chunk, or the cut is void. `spell` gives the number of an
+    /// inbox of this node as clients are told it: it means the same wherever the request goes.
     #[must_use]
-    pub fn chunk(&self, now: Time, name: &PartitionName, cut: Cut, place: u32) -> Option<Chunk> {
+    pub fn chunk(&self, now: Time, name: &PartitionName, cut: Cut, place: u32, spell: impl Fn(u64) -> u64) -> Option<Chunk> {
         let (index, _, packed, plan) = self.find_packed(name, cut)?;
         let contents = &packed.ring;
         let start = *plan.starts.get(place as usize)?;
@@ -84,11 +94,12 @@ impl Shard {
             message_count: contents.held,
             payload_bytes: contents.bytes,
             manifest: (place == 0).then(|| Box::new(manifest(queue, contents, now))),
-            messages: self.packets(now, cut.incarnation, queue, contents, (start, end)),
+            messages: self
+                .packets(now, queue, contents, (start, end), |number| Inbox { incarnation: cut.incarnation, number: spell(number) }),
         })
     }
 
-    fn packets(&self, now: Time, incarnation: u64, queue: &Queue, contents: &Ring, slots: (usize, usize)) -> Vec<Packet> {
+    fn packets(&self, now: Time, queue: &Queue, contents: &Ring, slots: (usize, usize), inbox_of: impl Fn(u64) -> Inbox) -> Vec<Packet> {
         let (start, end) = slots;
         if start == end {
             return Vec::new();
@@ -112,18 +123,17 @@ impl Shard {
             packets.push(Packet {
                 payload: payload.clone(),
                 age: now.since(slot.pushed_at),
-                request: self.moved_request(now, incarnation, contents, slot),
+                request: self.moved_request(now, contents, slot, &inbox_of),
                 outstanding: of_slot,
             });
         }
         packets
     }
 
-    fn moved_request(&self, now: Time, incarnation: u64, contents: &Ring, slot: &Slot) -> Option<MovedRequest> {
+    fn moved_request(&self, now: Time, contents: &Ring, slot: &Slot, inbox_of: impl Fn(u64) -> Inbox) -> Option<MovedRequest> {
         let remaining = |until: Option<Time>| until.map_or(Span(0), |until| until.since(now));
         if let Some(number) = seq::inbox_of(slot.seq) {
-            let inbox = Inbox { incarnation, number };
-            return Some(MovedRequest { inbox, remaining: remaining(self.calls.waits_until(number)) });
+            return Some(MovedRequest { inbox: inbox_of(number), remaining: remaining(self.calls.waits_until(number)) });
         }
         let request = contents.request(slot.seq)?;
         Some(MovedRequest { inbox: request.inbox, remaining: remaining(request.until) })
@@ -139,8 +149,6 @@ impl Shard {
             self.deadlines.disarm(Kind::Ring, &mut ring.deadline);
         }
         queue.counters.close_partition();
-        // Idleness begins with the last message.
-        queue.used_at = if queue.held == 0 { now } else { queue.used_at };
         self.ledger.release_messages(&queue.budget, gone);
         self.ledger.handed_over += gone.messages;
         self.handover.packed_count -= 1;
@@ -205,8 +213,8 @@ fn manifest(queue: &Queue, contents: &Ring, now: Time) -> Manifest {
     }
 }
 
-/// The first slot of each chunk: one at least, and in each that is not the last at most `CHUNK_BYTES_MAX`, or one message.
-fn starts_of(contents: &Ring) -> Vec<usize> {
+/// The first slot of each chunk: one at least, and each holds at most `chunk_bytes`, or one message.
+fn starts_of(contents: &Ring, chunk_bytes: usize) -> Vec<usize> {
     let mut deliveries: Vec<u64> = contents.cursors.iter().flat_map(|cursor| cursor.iter().map(|of| of.seq)).collect();
     deliveries.sort_unstable();
     let mut deliveries = deliveries.into_iter().peekable();
@@ -218,7 +226,7 @@ fn starts_of(contents: &Ring) -> Vec<usize> {
             said += size_of::<Outstanding>();
         }
         let size = payload.len() + said;
-        if bytes > 0 && bytes + size > CHUNK_BYTES_MAX {
+        if bytes > 0 && bytes + size > chunk_bytes {
             starts.push(index);
             bytes = 0;
         }

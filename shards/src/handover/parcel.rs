@@ -38,7 +38,7 @@ pub struct Cut {
 pub struct Inbox {
     /// Of the start of the node that keeps it.
     pub incarnation: u64,
-    /// Its number there.
+    /// Its number, as that node spells it for clients.
     pub number: u64,
 }
 

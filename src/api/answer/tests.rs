@@ -36,9 +36,21 @@ fn messages_are_appended_behind_what_is_there() {
     let answer = text(|out| {
         out.extend_from_slice(b"HEAD}");
         pop_begin(out, "q");
-        pop_message(out, &mut spelling, &Delivery { partition: "Default", seq: 42, delivery: 1, attempts: 1, payload: br#"{ "a" : 1 }"# });
-        pop_message(out, &mut spelling, &Delivery { partition: "p:\"1\"", seq: 43, delivery: 3, attempts: 2, payload: b"null" });
-        pop_message(out, &mut spelling, &Delivery { partition: "Default", seq: 44, delivery: 10, attempts: 11, payload: b"1" });
+        pop_message(
+            out,
+            &mut spelling,
+            &Delivery { partition: "Default", seq: 42, delivery: 1, attempts: 1, payload: br#"{ "a" : 1 }"#, inbox: None },
+        );
+        pop_message(
+            out,
+            &mut spelling,
+            &Delivery { partition: "p:\"1\"", seq: 43, delivery: 3, attempts: 2, payload: b"null", inbox: None },
+        );
+        pop_message(
+            out,
+            &mut spelling,
+            &Delivery { partition: "Default", seq: 44, delivery: 10, attempts: 11, payload: b"1", inbox: None },
+        );
         pop_end(out);
     });
     let expected = concat!(
@@ -67,7 +79,7 @@ proptest! {
     fn any_names_make_valid_json(queue: String, partition: String, seq: u64, attempts: u32) {
         let answer = text(|out| {
             pop_begin(out, &queue);
-            pop_message(out, &mut Spelling::new(Incarnation::new(1)), &Delivery { partition: &partition, seq, delivery: 1, attempts, payload: b"[1]" });
+            pop_message(out, &mut Spelling::new(Incarnation::new(1)), &Delivery { partition: &partition, seq, delivery: 1, attempts, payload: b"[1]", inbox: None });
             pop_end(out);
         });
         let id = format!("e:0000000000000001:{partition}:{seq}");

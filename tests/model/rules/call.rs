@@ -12,8 +12,10 @@ pub(crate) struct Call {
     pub(super) ticket: u64,
     pub(super) tenant: Tenant,
     /// The message it pushed.
-    id: u64,
+    pub(super) id: u64,
     pub(super) until: Time,
+    /// Its request is on another node.
+    pub(super) is_moved: bool,
 }
 
 impl Model {
@@ -30,7 +32,7 @@ impl Model {
         }
         let is_over = self.is_over_node_bytes();
         // It waits from the first, so that its inbox is charged with its message.
-        self.calls.push(Call { ticket, tenant: name.tenant, id: request.id, until });
+        self.calls.push(Call { ticket, tenant: name.tenant, id: request.id, until, is_moved: false });
         self.call_requests.insert(request.id);
         match self.append_anyhow(name, partition, &[request], is_over) {
             Ok(()) => {
@@ -70,6 +72,7 @@ impl Model {
             match found {
                 Some(at) => {
                     let call = self.calls.remove(at);
+                    self.leave_behind(&call);
                     self.delivered.push((tenant, 1));
                     self.said.push(Fact { ticket: call.ticket, said: Said::Reply(item.answer.id) });
                 }
@@ -87,26 +90,30 @@ impl Model {
             self.withdraw(call.id);
             self.answer(call.ticket, Answer::NoReply);
         }
+        self.withdraw_left_behind();
     }
 
     /// The caller is gone.
     pub(super) fn hang_up_call(&mut self, ticket: u64) {
         if let Some(at) = self.calls.iter().position(|call| call.ticket == ticket) {
             let call = self.calls.remove(at);
-            self.withdraw(call.id);
+            if !self.leave_behind(&call) {
+                self.withdraw(call.id);
+            }
         }
     }
 
     /// A request came back unread: with its call over, it has no reason to stay.
     pub(super) fn withdraw_if_over(&mut self, id: u64) {
-        if self.call_requests.contains(&id) && !self.calls.iter().any(|call| call.id == id) {
+        let is_waiting = self.calls.iter().any(|call| call.id == id) || self.left_behind.iter().any(|(of, _)| *of == id);
+        if self.call_requests.contains(&id) && !is_waiting {
             self.withdraw(id);
         }
     }
 
     /// Takes a message out of its queue, unless a group was given it. CHOICE: what came back without costing an attempt was not given; nor
     /// was what a private group passed.
-    fn withdraw(&mut self, id: u64) {
+    pub(super) fn withdraw(&mut self, id: u64) {
         let is_untaken = |state: &State| {
             matches!(state, State::Unread | State::Settled { delivery: 0 } | State::Back { attempts: 1, why: Why::Returned, .. })
         };

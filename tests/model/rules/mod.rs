@@ -7,6 +7,7 @@
 mod call;
 mod clock;
 mod grant;
+mod moving;
 mod pop;
 mod push;
 mod queue;
@@ -55,6 +56,8 @@ pub(crate) struct Model {
     /// Parked pops, longest parked first.
     waiters: Vec<Waiter>,
     calls: Vec<Call>,
+    /// Calls that ended after their request had moved: the request, and when the call would have timed out.
+    left_behind: Vec<(u64, Time)>,
     /// Private groups whose subscriber left: when they go, of which queue.
     departures: Vec<(Time, Name, String)>,
     /// Every message that a call pushed.
@@ -84,6 +87,7 @@ impl Model {
             queues: vec![],
             waiters: vec![],
             calls: vec![],
+            left_behind: vec![],
             departures: vec![],
             call_requests: BTreeSet::new(),
             buckets: vec![],

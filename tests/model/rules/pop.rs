@@ -215,6 +215,11 @@ impl Model {
         self.handed.iter().filter(is_clear).map(|h| h.ticket).collect()
     }
 
+    /// The node that gave the answers is another by now.
+    pub(super) fn forget_handed(&mut self) {
+        self.handed.clear();
+    }
+
     /// The socket took all of an answer: only ack or lease end decide from now on.
     pub(crate) fn sent(&mut self, ticket: u64) {
         self.handed.retain(|h| h.ticket != ticket);
