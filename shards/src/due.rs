@@ -136,7 +136,7 @@ impl Shard {
         let idle = self.ring_idle();
         let queue = self.queues.get_mut(index);
         let entry = queue.rings.get(ring);
-        if entry.held > 0 || entry.has_waiters() || entry.packed.is_some() || queue.rings.count() == 1 {
+        if entry.held > 0 || entry.has_waiters() || entry.packed().is_some() || queue.rings.count() == 1 {
             return;
         }
         let at = entry.used_at + idle;
@@ -228,7 +228,7 @@ impl Shard {
             queue.counters.close_partition();
             queue.rings.get_mut(ring).answered_at = Time(0);
             if !queue.rings.get(ring).has_waiters() {
-                let is_packed = queue.rings.remove(ring).is_some_and(|ring| ring.packed.is_some());
+                let is_packed = queue.rings.remove(ring).is_some_and(|ring| ring.packed().is_some());
                 self.handover.packed_count -= usize::from(is_packed);
             }
         }

@@ -36,7 +36,7 @@ impl Shard {
         let mut of: BTreeMap<Tenant, Usage> = BTreeMap::new();
         for (_, queue) in self.queues.iter() {
             let usage = of.entry(queue.tenant()).or_default();
-            let packed = queue.rings.iter().filter_map(|(_, ring)| ring.packed.as_ref()).map(|packed| packed.ring.bytes);
+            let packed = queue.rings.iter().filter_map(|(_, ring)| ring.packed()).map(|packed| packed.ring.bytes);
             usage.bytes += queue.rings.iter().map(|(_, ring)| ring.bytes).chain(packed).sum::<u64>();
             usage.queues += u64::from(queue.exists && queue.link.is_home());
         }
@@ -123,9 +123,9 @@ fn check_sums(queue: &Queue) {
 fn check_rings(queue: &Queue) {
     let name = &queue.name;
     for (index, ring) in queue.rings.iter() {
-        assert!(ring.packed.is_none() || (ring.held == 0 && !ring.has_waiters()), "{name}: nothing is held where a ring is packed");
-        let requests = ring.requests.iter().flat_map(|requests| requests.keys());
-        assert!(requests.into_iter().all(|seq| ring.find_held(*seq).is_some()), "{name}: a request is of a held message");
+        assert!(ring.packed().is_none() || (ring.held == 0 && !ring.has_waiters()), "{name}: nothing is held where a ring is packed");
+        let mut requests = ring.requests().into_iter().flat_map(|requests| requests.keys());
+        assert!(requests.all(|seq| ring.find_held(*seq).is_some()), "{name}: a request is of a held message");
         let is_in_order = ring.slots().is_sorted_by_key(|slot| slot.pushed_at);
         assert!(ring.is_bent || is_in_order || queue.options.ttl_seconds == 0, "{name}: the first message is the oldest");
         assert!(ring.held == 0 || queue.rings.is_noted(index), "{name}: a pop of any partition comes to all that hold something");

@@ -7,14 +7,14 @@
 //! What a private group passed unread counts as settled by it, but is never freed for that: a message that nobody was given stays for
 //! the first group that begins at the oldest.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use crate::cursor::{Cursor, Delivered, DeliveryState};
 use crate::deadlines::DeadlineId;
-use crate::handover::{Packed, Request};
+use crate::handover::{Aside, Request};
 use crate::ledger::Freed;
 use crate::payload::Payload;
 use crate::queue::GroupIndex;
@@ -49,10 +49,8 @@ pub(crate) struct Ring {
     /// When a pop of it by name was last answered; 0: never.
     pub(crate) answered_at: Time,
     pub(crate) deadline: DeadlineId,
-    /// What it held, while that is on its way to another node: see `handover`.
-    pub(crate) packed: Option<Box<Packed>>,
-    /// Messages held that are requests of calls on other nodes, by seq.
-    pub(crate) requests: Option<Box<BTreeMap<u64, Request>>>,
+    /// What few rings ever need: see `handover`.
+    pub(crate) aside: Option<Box<Aside>>,
     /// A late hand-over was appended: later messages may be older.
     pub(crate) is_bent: bool,
 }
@@ -77,8 +75,7 @@ impl Ring {
             used_at: now,
             answered_at: Time(0),
             deadline: DeadlineId::NONE,
-            packed: None,
-            requests: None,
+            aside: None,
             is_bent: false,
         }
     }
@@ -214,7 +211,7 @@ impl Ring {
     /// Frees the message at `index`: its payload.
     pub(crate) fn free(&mut self, index: usize) -> Option<Payload> {
         let payload = self.slots[index].payload.take()?;
-        if let Some(requests) = &mut self.requests {
+        if let Some(Aside::Requests(requests)) = self.aside.as_deref_mut() {
             requests.remove(&self.slots[index].seq);
         }
         self.held -= 1;
@@ -234,7 +231,7 @@ impl Ring {
 
     fn give_memory_back(&mut self) {
         self.slots = VecDeque::new();
-        self.requests = None;
+        self.forget_requests();
         self.is_bent = false;
         for cursor in &mut self.cursors {
             cursor.release_memory();
@@ -289,7 +286,7 @@ impl Ring {
         self.held = 0;
         self.bytes = 0;
         self.slots = VecDeque::new();
-        self.requests = None;
+        self.forget_requests();
         self.is_bent = false;
         let appended = self.appended;
         for cursor in &mut self.cursors {
@@ -309,7 +306,7 @@ impl Ring {
 
     /// The request that a message is of a call on another node.
     pub(crate) fn request(&self, seq: u64) -> Option<Request> {
-        self.requests.as_ref()?.get(&seq).copied()
+        self.requests()?.get(&seq).copied()
     }
 
     /// Whether no group was given the message, or what was given came back unread.

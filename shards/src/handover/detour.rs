@@ -75,7 +75,7 @@ impl Shard {
     /// Whether a partition is packed.
     pub(crate) fn is_packed(&self, index: QueueIndex, partition: &str) -> bool {
         let rings = &self.queues.get(index).rings;
-        self.handover.packed_count > 0 && rings.find(partition).is_some_and(|ring| rings.get(ring).packed.is_some())
+        self.handover.packed_count > 0 && rings.find(partition).is_some_and(|ring| rings.get(ring).packed().is_some())
     }
 
     /// A command waits for its partition, charged to the node.

@@ -4,8 +4,10 @@
 //! under the same index; whoever changes it thaws it first, and so voids its cut.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::Request;
 use crate::queue::{Queue, RingIndex};
 use crate::ring::Ring;
 
@@ -15,6 +17,52 @@ pub(crate) struct Packed {
     pub(crate) ring: Ring,
     /// None: it has changed since it was last cut.
     pub(super) plan: Option<Plan>,
+}
+
+/// What a ring has beside its messages while hand-overs concern it. One or the other: a packed one holds no message.
+#[derive(Debug)]
+pub(crate) enum Aside {
+    /// What it held, on its way to another node.
+    Packed(Packed),
+    /// Messages held that are requests of calls on other nodes, by seq.
+    Requests(BTreeMap<u64, Request>),
+}
+
+impl Ring {
+    pub(crate) fn packed(&self) -> Option<&Packed> {
+        match self.aside.as_deref() {
+            Some(Aside::Packed(packed)) => Some(packed),
+            _ => None,
+        }
+    }
+
+    pub(super) fn packed_mut(&mut self) -> Option<&mut Packed> {
+        match self.aside.as_deref_mut() {
+            Some(Aside::Packed(packed)) => Some(packed),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn requests(&self) -> Option<&BTreeMap<u64, Request>> {
+        match self.aside.as_deref() {
+            Some(Aside::Requests(requests)) => Some(requests),
+            _ => None,
+        }
+    }
+
+    pub(super) fn requests_mut(&mut self) -> Option<&mut BTreeMap<u64, Request>> {
+        match self.aside.as_deref_mut() {
+            Some(Aside::Requests(requests)) => Some(requests),
+            _ => None,
+        }
+    }
+
+    /// No message is held any more.
+    pub(crate) fn forget_requests(&mut self) {
+        if self.requests().is_some() {
+            self.aside = None;
+        }
+    }
 }
 
 /// How a packed ring is cut.
@@ -28,7 +76,7 @@ pub(super) struct Plan {
 impl Queue {
     /// Partitions that are packed.
     pub(crate) fn packed_count(&self) -> usize {
-        self.rings.iter().filter(|(_, ring)| ring.packed.is_some()).count()
+        self.rings.iter().filter(|(_, ring)| ring.packed().is_some()).count()
     }
 
     /// Sets a ring's contents aside. No pop is parked on it.
@@ -47,13 +95,16 @@ impl Queue {
         self.held -= contents.held;
         self.bytes -= contents.bytes;
         self.counters.release(contents.held, contents.bytes);
-        self.rings.get_mut(index).packed = Some(Box::new(Packed { ring: contents, plan: None }));
+        self.rings.get_mut(index).aside = Some(Box::new(Aside::Packed(Packed { ring: contents, plan: None })));
     }
 
     /// Brings a packed ring's contents back; whether it was packed.
     pub(crate) fn thaw(&mut self, index: RingIndex) -> bool {
         let ring = self.rings.get_mut(index);
-        let Some(packed) = ring.packed.take() else { return false };
+        if ring.packed().is_none() {
+            return false;
+        }
+        let Some(Aside::Packed(packed)) = ring.aside.take().map(|aside| *aside) else { return false };
         let mut contents = packed.ring;
         std::mem::swap(&mut contents.deadline, &mut ring.deadline);
         contents.used_at = contents.used_at.max(ring.used_at);
@@ -84,7 +135,7 @@ impl Queue {
 
     /// Brings everything back that is set aside: which rings.
     pub(crate) fn thaw_all(&mut self) -> Vec<RingIndex> {
-        let packed: Vec<_> = self.rings.iter().filter(|(_, ring)| ring.packed.is_some()).map(|(index, _)| index).collect();
+        let packed: Vec<_> = self.rings.iter().filter(|(_, ring)| ring.packed().is_some()).map(|(index, _)| index).collect();
         packed.iter().for_each(|index| _ = self.thaw(*index));
         packed
     }

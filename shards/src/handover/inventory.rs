@@ -72,7 +72,7 @@ pub(super) fn is_worth_moving(queue: &Queue) -> bool {
 }
 
 fn row(queue: &Queue, partition: &str, ring: Option<&Ring>) -> InventoryRow {
-    let packed = ring.and_then(|ring| ring.packed.as_ref()).map(|packed| &packed.ring);
+    let packed = ring.and_then(|ring| ring.packed()).map(|packed| &packed.ring);
     let contents = packed.or(ring);
     InventoryRow {
         name: PartitionName { tenant: queue.tenant(), queue: (*queue.name).into(), partition: partition.into() },

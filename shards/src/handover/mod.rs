@@ -26,7 +26,7 @@ mod text;
 mod unpack;
 
 pub(crate) use detour::moved;
-pub(crate) use freeze::Packed;
+pub(crate) use freeze::Aside;
 pub(crate) use requests::Request;
 
 pub use adopt::{Adopted, Opening};

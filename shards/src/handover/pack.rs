@@ -42,7 +42,7 @@ impl Shard {
             None if stands_for_all => self.open_ring(index, DEFAULT_PARTITION, now),
             None => return None,
         };
-        if self.queues.get(index).rings.get(ring).packed.is_none() {
+        if self.queues.get(index).rings.get(ring).packed().is_none() {
             self.move_named_waiters(now, index, ring, out);
             self.queues.get_mut(index).freeze(ring);
             self.handover.packed_count += 1;
@@ -52,7 +52,7 @@ impl Shard {
     }
 
     fn cut(&mut self, incarnation: u64, chunk_bytes: usize, index: QueueIndex, ring: RingIndex) -> Option<Parcel> {
-        let packed = self.queues.get_mut(index).rings.get_mut(ring).packed.as_deref_mut()?;
+        let packed = self.queues.get_mut(index).rings.get_mut(ring).packed_mut()?;
         let contents = &packed.ring;
         let plan = packed.plan.get_or_insert_with(|| {
             self.handover.cuts_given += 1;
@@ -71,7 +71,7 @@ impl Shard {
         let index = self.queues.find(name.tenant, &name.queue)?;
         let rings = &self.queues.get(index).rings;
         let ring = rings.find(&name.partition)?;
-        let packed = rings.get(ring).packed.as_deref()?;
+        let packed = rings.get(ring).packed()?;
         let plan = packed.plan.as_ref().filter(|plan| (plan.number, self.config.index.0) == (cut.number, cut.shard))?;
         Some((index, ring, packed, plan))
     }

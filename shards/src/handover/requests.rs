@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Inbox, PartitionName};
+use super::{Aside, Inbox, PartitionName};
 use crate::queue::{QueueIndex, RingIndex};
 use crate::shard::Shard;
 use crate::time::Time;
@@ -29,7 +29,10 @@ impl Shard {
     /// A message held in a ring is such a request.
     pub(crate) fn await_request(&mut self, index: QueueIndex, ring: RingIndex, seq: u64, request: Request) {
         let entry = self.queues.get_mut(index).rings.get_mut(ring);
-        entry.requests.get_or_insert_default().insert(seq, request);
+        if entry.requests().is_none() {
+            entry.aside = Some(Box::new(Aside::Requests(BTreeMap::new())));
+        }
+        entry.requests_mut().into_iter().for_each(|requests| _ = requests.insert(seq, request));
         if let Some(until) = request.until {
             self.arm_ring(index, ring, until);
         }
@@ -37,8 +40,7 @@ impl Shard {
 
     /// Withdraws requests whose call ended by time.
     pub(crate) fn end_requests(&mut self, now: Time, index: QueueIndex, ring: RingIndex) {
-        let requests = &mut self.queues.get_mut(index).rings.get_mut(ring).requests;
-        let Some(requests) = requests.as_deref_mut() else { return };
+        let Some(requests) = self.queues.get_mut(index).rings.get_mut(ring).requests_mut() else { return };
         let due = end(requests, |request| request.until.is_some_and(|until| until <= now));
         let next = requests.values().filter_map(|request| request.until).min();
         due.into_iter().for_each(|seq| self.withdraw(now, index, ring, seq));
@@ -55,7 +57,7 @@ impl Shard {
         let Some(ring) = self.queues.get(index).rings.find(&name.partition) else { return };
         let queue = self.queues.get_mut(index);
         let was_packed = queue.thaw(ring);
-        let requests = queue.rings.get_mut(ring).requests.as_deref_mut();
+        let requests = queue.rings.get_mut(ring).requests_mut();
         let due = requests.map(|requests| end(requests, |request| request.inbox == inbox)).unwrap_or_default();
         due.into_iter().for_each(|seq| self.withdraw(now, index, ring, seq));
         if was_packed {
