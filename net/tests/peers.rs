@@ -452,3 +452,47 @@ fn links_end_at_once_while_they_dial_somebody_who_does_not_answer() {
     let (_dialled, _) = silent.accept().expect("it dials");
     one.end();
 }
+
+const CUT_TEST: &str = "a_cut_is_noticed_and_healed";
+
+/// Sets the loopback device of this process's own network.
+fn set_loopback(to: &str) {
+    let status = std::process::Command::new("ip").args(["link", "set", "lo", to]).status().expect("ip");
+    assert!(status.success());
+}
+
+/// In a network of its own, where there may be one: packets stop, with no FIN and no reset.
+#[test]
+fn a_cut_is_noticed_and_healed() {
+    if std::env::var_os("MAYFLY_OWN_NETWORK").is_none() {
+        let mut unshare = std::process::Command::new("unshare");
+        if !unshare.args(["-rn", "ip", "link", "set", "lo", "up"]).status().is_ok_and(|status| status.success()) {
+            return println!("skipped: a network of one's own is refused here");
+        }
+        let mut again = std::process::Command::new("unshare");
+        again.arg("-rn").arg(std::env::current_exe().expect("a path")).args(["--exact", CUT_TEST, "--nocapture"]);
+        return assert!(again.env("MAYFLY_OWN_NETWORK", "1").status().expect("started").success());
+    }
+    set_loopback("up");
+    let spans = Spans { silence: Duration::from_secs(2), handshake: Duration::from_millis(500) };
+    let limits = control::Limits { spans, ..Default::default() };
+    let [one, two] = [1, 2].map(|id| Party::start(&node(id), loopback(), limits));
+    one.links.set_peers(vec![(2, two.address().to_string())]);
+    two.links.set_peers(vec![(1, one.address().to_string())]);
+    one.wait_for(&Notice::Up { node: 2, incarnation: 200 });
+    two.wait_for(&Notice::Up { node: 1, incarnation: 100 });
+    set_loopback("down");
+    // One has something to say, the other is silent: both notice.
+    let started = Instant::now();
+    assert!(one.links.send(2, vec![0; 100]));
+    one.wait_for(&Notice::Down { node: 2 });
+    let with_words = started.elapsed();
+    two.wait_for(&Notice::Down { node: 1 });
+    println!("noticed after {with_words:?} with something unacknowledged, {:?} without", started.elapsed());
+    assert!(started.elapsed() < 3 * spans.silence);
+    set_loopback("up");
+    one.wait_for(&Notice::Up { node: 2, incarnation: 200 });
+    two.wait_for(&Notice::Up { node: 1, incarnation: 100 });
+    one.end();
+    two.end();
+}
