@@ -24,10 +24,10 @@ pub(super) fn prepare(stream: &TcpStream, silence: Duration) -> io::Result<()> {
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(pace).with_interval(pace).with_retries(3))
 }
 
-/// Random bytes that nobody else knows.
+/// Random bytes that nobody else knows: the kernel's. The first of aws-lc cost a second on a busy machine, in which it gathers its own.
 pub(super) fn random<const COUNT: usize>() -> io::Result<[u8; COUNT]> {
     let mut bytes = [0; COUNT];
-    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| io::Error::other("no random bytes"))?;
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
     Ok(bytes)
 }
 
