@@ -3,11 +3,13 @@
 pub mod change;
 pub mod codec;
 pub mod consensus;
+pub mod electors;
 pub mod fault;
 pub mod files;
 pub mod folder;
 pub mod gauges;
 pub mod grants;
+mod hearing;
 pub mod members;
 pub mod snapshot;
 pub mod state;
@@ -15,9 +17,11 @@ pub mod storage;
 pub mod store;
 
 pub use change::{Change, Declaration, Grant};
-pub use consensus::{Consensus, Unavailable};
+pub use consensus::{Agreed, Consensus, Unavailable};
+pub use electors::{ElectorChange, Electors};
 pub use fault::LogFault;
 pub use folder::DataFolder;
 pub use gauges::ControlGauges;
 pub use members::{Member, Members, NodeId, Standing};
 pub use state::State;
+pub use storage::Origin;

@@ -9,6 +9,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Instant;
 
 use mayfly_net::mesh::Mesh;
 use mayfly_shards::{OwnedCommand, OwnedRequest, QueueName, Reservation, home_shard};
@@ -18,9 +19,9 @@ use super::frame::{Frame, Proposal};
 use super::session::{control_ticket, core_of};
 use crate::api::Failure;
 use crate::api::declaration::OptionDefaults;
-use crate::control::consensus::{Committed, ProposalId, RETRY_EVERY};
+use crate::control::consensus::{ProposalId, RETRY_EVERY};
 use crate::control::grants::Grants;
-use crate::control::{Change, Consensus, State};
+use crate::control::{Agreed, Change, Consensus, State};
 
 /// Pieces of mail read before they are written: they share one fsync.
 const TURN_MAIL: usize = 4_096;
@@ -161,9 +162,11 @@ impl ControlCore {
     }
 
     fn advance(&mut self) {
-        match self.consensus.advance() {
-            Ok(committed) => {
-                for Committed { proposal, change } in committed {
+        let now = Instant::now();
+        match self.consensus.advance(now, &mut |_, _| {}) {
+            Ok(agreed) => {
+                for agreed in agreed {
+                    let Agreed::Change { proposal, change } = agreed else { continue };
                     if let (Some(attachment), Some(id)) = (&mut self.attachment, proposal) {
                         attachment.agreed(id);
                     }
@@ -175,7 +178,7 @@ impl ControlCore {
                         (false, None) => {}
                     }
                 }
-                self.consensus.settle_or_give_up(&self.state);
+                self.consensus.settle_or_give_up(now, &self.state);
             }
             Err(_) => {
                 self.refuse_waiting();

@@ -48,7 +48,7 @@ use crate::api::veil::Veil;
 use crate::banner;
 use crate::config::{Config, Cores};
 use crate::control::grants::Grants;
-use crate::control::{Consensus, DataFolder, State};
+use crate::control::{Consensus, DataFolder, NodeId, Origin, State};
 use crate::identity::{Authority, Identities};
 use crate::metrics::Gauges;
 use crate::start_error::StartError;
@@ -93,7 +93,9 @@ pub fn serve(config: Config) -> Result<(), StartError> {
     let authority = Authority::open(&config.identity).map_err(StartError::Identity)?;
     let gauges = Arc::new(Gauges::new(core_count));
     let folder = DataFolder::open(&config.data_dir, NODE_ID_ALONE).map_err(StartError::Log)?;
-    let (consensus, state) = Consensus::open(folder, NODE_ID_ALONE, random(), gauges.control()).map_err(StartError::Log)?;
+    let alone = NodeId(NODE_ID_ALONE);
+    let origin = Origin { node: alone, voters: vec![alone] };
+    let (consensus, state) = Consensus::open(folder, origin, random(), gauges.control()).map_err(StartError::Log)?;
     let state = Arc::new(state);
     let node = Node::new(config, authority, gauges, Arc::clone(&state))?;
     // The control core's end is the last.
