@@ -22,7 +22,7 @@ use super::change::Change;
 use super::codec;
 use super::electors::{ElectorChange, Electors};
 use super::fault::LogFault;
-use super::folder::{Acknowledged, DataFolder};
+use super::folder::{Acknowledged, ClusterMark, DataFolder};
 use super::gauges::ControlGauges;
 use super::hearing::{Hearing, Unheard};
 use super::members::NodeId;
@@ -469,6 +469,20 @@ impl Consensus {
         self.node.as_ref().is_some_and(|node| node.raft.state == StateRole::Leader)
     }
 
+    /// Whether this node leads and has carried out all that was agreed on before it did: what it knows is up to date.
+    #[must_use]
+    pub fn leads(&self) -> bool {
+        self.is_leader() && self.node.as_ref().is_some_and(|node| node.raft.apply_to_current_term())
+    }
+
+    /// The data folder is this cluster's from now on.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn join(&self, mark: ClusterMark) -> Result<(), LogFault> {
+        self.folder.join(mark)
+    }
+
     /// The number of the leader's election, or of the last attempt at one.
     #[must_use]
     pub fn term(&self) -> u64 {
@@ -485,6 +499,12 @@ impl Consensus {
     #[must_use]
     pub const fn applied(&self) -> u64 {
         self.applied
+    }
+
+    /// What is counted here.
+    #[must_use]
+    pub fn gauges(&self) -> &ControlGauges {
+        &self.gauges
     }
 
     /// Which node this is.

@@ -115,9 +115,10 @@ pub fn render(gauges: &Gauges, node_bytes: u64, tenants: &[(Tenant, Usage)]) -> 
     registry.register("mayfly_redeliveries", "Messages given back for redelivery", ConstCounter::new(gauges.sum(|line| &line.redelivered)));
     registry.register("mayfly_stale_acks", "Acks of an earlier delivery", ConstCounter::new(gauges.sum(|line| &line.stale)));
     registry.register("mayfly_hops", "Requests handed to another core", ConstCounter::new(gauges.sum(|line| &line.hops)));
-    let ControlGauges { committed, declarations, unavailable, fsync_seconds } = &*gauges.control;
+    let ControlGauges { committed, declarations, epoch, unavailable, fsync_seconds } = &*gauges.control;
     registry.register("mayfly_control_committed", "Entries of the control log that hold", ConstCounter::new(committed.load(Relaxed)));
     registry.register("mayfly_control_declarations", "Declared queues", ConstGauge::new(declarations.load(Relaxed)));
+    registry.register("mayfly_epoch", "Number of the table of the cluster's members", ConstGauge::new(epoch.load(Relaxed)));
     registry.register("mayfly_control_unavailable", "1 while the log cannot be written", ConstGauge::new(unavailable.load(Relaxed)));
     registry.register("mayfly_control_fsync_seconds", "Writes of the control log, the disk's word included", fsync_seconds.clone());
     for (tenant, usage) in tenants {

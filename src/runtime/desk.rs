@@ -239,6 +239,16 @@ impl Clerk<'_> {
         }
     }
 
+    /// What the control core says of the cluster.
+    pub(super) fn cluster_here(&mut self, ticket: Ticket, outcome: Result<Box<[u8]>, Failure>) {
+        let Some(session) = self.desk.sessions.waiting_for(ticket) else { return };
+        let (Some(id), Some(Pending { delivery, .. })) = (session.id, session.pending.take()) else { return };
+        match outcome {
+            Ok(document) => self.respond(id, delivery, &http::Answer::json(Status::Ok), |out| out.extend_from_slice(&document)),
+            Err(failure) => self.fail(id, delivery, &failure),
+        }
+    }
+
     /// A pop's answer came from another core.
     pub(super) fn deliver_here(&mut self, ticket: Ticket, body: &[u8], messages_at: usize, receipts: SmallVec<[Receipt; 1]>) {
         self.open_here(ticket);

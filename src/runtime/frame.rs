@@ -4,6 +4,7 @@ use mayfly_shards::{Answer, Letter, OwnedCommand, Receipt, Reservation, Tenant, 
 use smallvec::SmallVec;
 
 use crate::api::Failure;
+use crate::api::cluster::ClusterAsk;
 use crate::control::Change;
 
 use super::gate::Place;
@@ -43,6 +44,10 @@ pub(super) enum Frame {
     Switch { number: u64, is_enabled: bool },
     /// To the control core: the shard delivers, or does not, as it was told under `number`.
     Switched { number: u64 },
+    /// To the control core: what an operator asks about the cluster. Answered by [`Frame::ClusterAnswer`].
+    AskCluster { ticket: Ticket, ask: ClusterAsk },
+    /// From the control core: the cluster as it is then, as JSON.
+    ClusterAnswer { ticket: Ticket, outcome: Result<Box<[u8]>, Failure> },
     /// From the control core: whether the change that was proposed under `ticket` holds. Of a declaration or a deletion that does, the
     /// queue's home answers instead.
     Agreed { ticket: Ticket, outcome: Result<(), Failure> },

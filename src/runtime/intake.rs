@@ -12,6 +12,7 @@ use super::frame::Frame;
 use super::gather::{ByShard, Gather, SpelledIds, Wanted, put};
 use super::replying::unasked_outcome;
 use super::session::{Asked, Pending, Returned, ticket};
+use crate::api::cluster::{self, ClusterAsk};
 use crate::api::declaration;
 use crate::api::inbox::{self, Target};
 use crate::api::query::PopRequest;
@@ -74,6 +75,11 @@ impl Core {
             }
             Route::SetQuota => self.set_quota(asking, request.body),
             Route::Quota => self.quota(asking, params),
+            Route::Cluster => self.ask_cluster(asking, ClusterAsk::Status),
+            Route::ChangeCluster => {
+                let ask = cluster::read(request.body)?;
+                self.ask_cluster(asking, ask)
+            }
             Route::Health => self.say(asking, Status::Ok, br#"{"status":"alive"}"#),
             Route::Ready if self.desk.is_draining => self.say(asking, Status::ServiceUnavailable, br#"{"status":"draining"}"#),
             Route::Ready => self.say(asking, Status::Ok, br#"{"status":"ready"}"#),
@@ -321,7 +327,8 @@ impl Core {
                 let control = self.control();
                 self.desk.mesh.send(usize::from(control.0), Frame::Switched { number });
             }
-            Frame::Switched { .. } => unreachable!("the control core alone is told"),
+            Frame::Switched { .. } | Frame::AskCluster { .. } => unreachable!("the control core alone is told"),
+            Frame::ClusterAnswer { ticket, outcome } => clerk.cluster_here(ticket, outcome),
             Frame::Agreed { ticket, outcome } => clerk.agreed_here(ticket, outcome),
         }
         self.settle(connections);

@@ -9,6 +9,7 @@ use super::frame::{Frame, Proposal};
 use super::intake::Asking;
 use super::session::Asked;
 use crate::api::Failure;
+use crate::api::cluster::ClusterAsk;
 use crate::api::declaration::OptionDefaults;
 use crate::control::{Change, State};
 
@@ -40,6 +41,13 @@ impl Core {
         } else {
             self.desk.mesh.send(usize::from(first.0), Frame::Propose(proposal));
         }
+        Ok(())
+    }
+
+    /// Asks the control core about the cluster.
+    pub(super) fn ask_cluster(&mut self, asking: Asking<'_>, ask: ClusterAsk) -> Result<(), Failure> {
+        let ticket = self.await_answer(&asking, Asked::Cluster);
+        self.desk.mesh.send(usize::from(self.control().0), Frame::AskCluster { ticket, ask });
         Ok(())
     }
 

@@ -95,6 +95,8 @@ pub(super) enum Asked {
     Delete {
         queue: Box<str>,
     },
+    /// How the cluster stands, maybe after a change.
+    Cluster,
     /// How the kill switch is to stand.
     Switch {
         is_enabled: bool,
