@@ -21,6 +21,8 @@ const PROPOSAL_SPAN: Duration = Duration::from_secs(2);
 const TRANSFER_EVERY: Duration = Duration::from_millis(500);
 /// How long a node that ends waits until the others know.
 pub(super) const LEAVE_SPAN: Duration = Duration::from_secs(2);
+/// A turn that comes so much later than the one before follows a stop of this node: nobody was silent meanwhile.
+const STOP_SPAN: Duration = Duration::from_secs(1);
 /// Words that wait for this thread; more are lost, as a network would lose them.
 const WORDS_MAX: usize = 8_192;
 
@@ -87,6 +89,7 @@ pub(super) struct Cluster {
     own: Heartbeat,
     beat_every: Duration,
     beat_due: Instant,
+    kept_at: Instant,
     has_ended: bool,
     /// As configured.
     named: BTreeMap<NodeId, Box<str>>,
@@ -126,6 +129,7 @@ impl Cluster {
             own: Heartbeat { node: node.0, incarnation, shard_count, peer, phase: Phase::Starts, epoch: 0, applied: 0 },
             beat_every: member_ttl / BEATS_PER_TTL,
             beat_due: Instant::now(),
+            kept_at: Instant::now(),
             has_ended: false,
             named,
             reached: BTreeMap::new(),
@@ -208,6 +212,10 @@ impl Cluster {
         self.reach(state);
         self.beat(now, consensus, state);
         let leads = consensus.leads();
+        let was_stopped = now.saturating_duration_since(std::mem::replace(&mut self.kept_at, now)) >= STOP_SPAN;
+        if was_stopped {
+            self.roll.lead(now, false);
+        }
         self.roll.lead(now, leads);
         if leads {
             self.leave_the_lead(now, consensus);

@@ -74,6 +74,7 @@ impl ControlCore {
         attachment: Option<Attachment>,
         cluster: Option<Cluster>,
     ) -> Self {
+        consensus.gauges().epoch.store(state.members().epoch(), Relaxed);
         state.grants().for_each(|(tenant, grant)| grants.apply(tenant, Some(*grant)));
         Self {
             mesh,

@@ -1,23 +1,27 @@
 //! What has to be true of a group, whatever happens to it.
 //!
-//! Every change has a number of its own, so every state that a node may be in is met once in the order of the log: a node is at a place
-//! of that order, also when a snapshot put it there.
+//! Every declaration has a number of its own, and every change of a member is an epoch, so every state that a node may be in is met once
+//! in the order of the log: a node is at a place of that order, also when a snapshot put it there. What changes nothing has no place.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use mayfly::control::{Change, NodeId, State};
 
-/// A change's number, which is its declaration's time.
-pub(crate) fn number_of(change: &Change) -> u64 {
+/// A declaration's number, which is its time.
+fn number_of(change: &Change) -> Option<u64> {
     match change {
-        Change::Declare { declaration, .. } => declaration.updated_at_ms,
+        Change::Declare { declaration, .. } => Some(declaration.updated_at_ms),
+        Change::Member { .. } | Change::Expel { .. } => None,
         change => panic!("nobody proposes {change:?}"),
     }
 }
 
-/// Numbers by queue: all that a state holds here.
-fn held(state: &State) -> Vec<(String, u64)> {
-    state.declarations().map(|(queue, declaration)| (queue.name.to_string(), declaration.updated_at_ms)).collect()
+/// What tells one state from another: numbers by queue, and the epoch.
+type Held = (Vec<(String, u64)>, u64);
+
+fn held(state: &State) -> Held {
+    let numbers = state.declarations().map(|(queue, declaration)| (queue.name.to_string(), declaration.updated_at_ms));
+    (numbers.collect(), state.members().epoch())
 }
 
 /// What a client asked for.
@@ -30,11 +34,12 @@ struct Asked {
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Oracle {
-    /// The numbers in the order in which they hold, as far as any node was told.
-    order: Vec<u64>,
+    /// The changes in the order in which they hold, as far as any node was told.
+    order: Vec<Change>,
     /// What the changes up to each place come to.
-    places: BTreeMap<Vec<(String, u64)>, usize>,
-    numbers: BTreeSet<u64>,
+    places: BTreeMap<Held, usize>,
+    /// The place of each declaration.
+    numbers: BTreeMap<u64, usize>,
     asked: BTreeMap<u64, Asked>,
     leaders: BTreeMap<u64, NodeId>,
     /// States that nodes took from a peer.
@@ -44,7 +49,7 @@ pub(crate) struct Oracle {
 impl Oracle {
     pub(crate) fn new() -> Self {
         let mut oracle = Self::default();
-        oracle.places.insert(Vec::new(), 0);
+        oracle.places.insert((Vec::new(), 0), 0);
         oracle
     }
 
@@ -59,13 +64,14 @@ impl Oracle {
 
     /// A node at `place` is told of a change; `state` is what it has then. Its next place.
     pub(crate) fn told(&mut self, place: usize, change: &Change, state: &State) -> usize {
-        let number = number_of(change);
         if place == self.order.len() {
-            assert!(self.numbers.insert(number), "change {number} holds a second time");
-            self.order.push(number);
-            self.places.insert(held(state), place + 1);
+            if let Some(number) = number_of(change) {
+                assert_eq!(self.numbers.insert(number, place), None, "change {number} holds a second time");
+            }
+            self.order.push(change.clone());
+            assert_eq!(self.places.insert(held(state), place + 1), None, "{change:?} leads back");
         }
-        assert_eq!(self.order[place], number, "at place {place} of the order");
+        assert_eq!(&self.order[place], change, "at place {place} of the order");
         place + 1
     }
 
@@ -91,17 +97,16 @@ impl Oracle {
         assert_eq!(self.place_of(state), self.order.len());
         for (number, asked) in &self.asked {
             let Some(acknowledged_at) = asked.acknowledged_at else { continue };
-            assert!(self.numbers.contains(number), "change {number} was acknowledged and is lost");
-            let position = |number| self.order.iter().position(|held| *held == number);
+            let place = *self.numbers.get(number).unwrap_or_else(|| panic!("change {number} was acknowledged and is lost"));
             let later = self.asked.iter().filter(|(_, other)| other.queue == asked.queue && other.at > acknowledged_at);
             for (other, _) in later.filter(|(_, other)| other.acknowledged_at.is_some()) {
-                assert!(position(*number) < position(*other), "change {other} was asked for after {number} held, and holds before it");
+                assert!(place < self.numbers[other], "change {other} was asked for after {number} held, and holds before it");
             }
         }
     }
 
-    pub(crate) fn order(&self) -> &[u64] {
-        &self.order
+    pub(crate) fn order(&self) -> Vec<String> {
+        self.order.iter().map(|change| format!("{change:?}")).collect()
     }
 
     pub(crate) fn acknowledged_count(&self) -> usize {

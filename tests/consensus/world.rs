@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use mayfly::control::consensus::ProposalId;
 use mayfly::control::{
-    Agreed, Change, Consensus, ControlGauges, DataFolder, Declaration, ElectorChange, NodeId, Origin, State, Unavailable,
+    Agreed, Change, Consensus, ControlGauges, DataFolder, Declaration, ElectorChange, Heartbeat, NodeId, Origin, Phase, Roll, Standing,
+    State, Unavailable, Word, word,
 };
 use mayfly_shards::{QueueName, Tenant};
 
@@ -24,6 +25,12 @@ const REST: u64 = 9_000;
 /// What a client waits for.
 const PATIENCE: u64 = 2_000;
 const QUEUES: u64 = 5;
+/// The member-ttl, and how often a node says that it is there.
+const TTL: Duration = Duration::from_millis(2_000);
+const BEAT_EVERY: u64 = 240;
+
+/// A start that does not come.
+const NEVER: u64 = u64::MAX;
 
 /// A kind of schedule.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +46,9 @@ struct Running {
     consensus: Consensus,
     state: State,
     waiting: BTreeMap<ProposalId, (u64, u64)>,
+    roll: Roll,
+    incarnation: u64,
+    beat_at: u64,
 }
 
 struct Node {
@@ -51,6 +61,28 @@ struct Node {
     /// It is stopped until then.
     wakes_at: u64,
     mail: Vec<(NodeId, Vec<u8>)>,
+}
+
+impl Running {
+    /// What a node says of itself, and what a leader proposes of the others.
+    fn keep_roll(&mut self, id: NodeId, now: u64, at: Instant, count: u64) -> Vec<(NodeId, Vec<u8>)> {
+        let mut out = Vec::new();
+        if now >= self.beat_at {
+            self.beat_at = now + BEAT_EVERY;
+            let (epoch, applied) = (self.state.members().epoch(), self.consensus.applied());
+            let peer = format!("host{}:1", id.0).into();
+            let beat = Heartbeat { node: id.0, incarnation: self.incarnation, shard_count: 1, peer, phase: Phase::Serves, epoch, applied };
+            self.roll.heard(at, beat.clone());
+            let text = Word::Heartbeat(beat).encode(None);
+            out.extend((1..=count).map(NodeId).filter(|other| *other != id).map(|other| (other, text.clone())));
+        }
+        self.roll.lead(at, self.consensus.leads());
+        for change in self.roll.due(at, self.state.members(), self.consensus.electors()) {
+            // One that cannot be proposed now is due again.
+            let _: Result<_, Unavailable> = self.consensus.propose(&change);
+        }
+        out
+    }
 }
 
 /// See the module.
@@ -101,14 +133,16 @@ impl World {
     }
 
     /// Runs the schedule; the order of what held.
-    pub(crate) fn run(mut self) -> Vec<u64> {
+    pub(crate) fn run(mut self) -> Vec<String> {
         while self.now < TROUBLE {
             self.step();
         }
         self.is_calm = true;
         self.network.heal();
         for node in &mut self.nodes {
-            node.starts_at = self.now;
+            if node.starts_at < NEVER {
+                node.starts_at = self.now;
+            }
             node.wakes_at = self.now;
         }
         let end = self.now + REST;
@@ -116,7 +150,7 @@ impl World {
             self.step();
         }
         self.check();
-        self.oracle.order().to_vec()
+        self.oracle.order()
     }
 
     fn check(&mut self) {
@@ -133,6 +167,9 @@ impl World {
             assert_eq!(running.state, leader.state, "{:?}", node.id);
             assert_eq!(running.consensus.electors(), &electors);
         }
+        let live: Vec<NodeId> = leader.state.members().live().map(|member| member.id).collect();
+        assert_eq!(live, wanted, "{:?}", leader.state.members());
+        assert_eq!(leader.state.members().rows().len(), wanted.len());
         self.oracle.check(&leader.state);
         assert!(self.oracle.acknowledged_count() > 10, "{} changes were acknowledged", self.oracle.acknowledged_count());
         if self.plan.joiners > 0 {
@@ -182,7 +219,7 @@ impl World {
         let node = &mut self.nodes[index];
         node.running = None;
         node.mail.clear();
-        node.starts_at = self.now + span;
+        node.starts_at = node.starts_at.max(self.now + span);
         self.network.forget(node.id);
     }
 
@@ -198,7 +235,8 @@ impl World {
         }
         let index = self.random.below(self.nodes.len() as u64) as usize;
         let queue = self.random.below(QUEUES);
-        let Some(running) = self.nodes[index].running.as_mut().filter(|_| self.nodes[index].wakes_at <= self.now) else { return };
+        let is_awake = self.nodes[index].wakes_at <= self.now;
+        let Some(running) = self.nodes[index].running.as_mut().filter(|_| is_awake) else { return };
         self.numbers += 1;
         let declaration = Declaration { options_text: b"{}".as_slice().into(), updated_at_ms: self.numbers, version: None };
         let name = QueueName { tenant: Tenant::DEFAULT, name: format!("q{queue}").into() };
@@ -215,6 +253,7 @@ impl World {
         }
         let leaver = self.leaver;
         let (all, now): (Vec<NodeId>, _) = (self.nodes.iter().map(|node| node.id).collect(), self.now);
+        let mut stops = None;
         let leading = self.nodes.iter_mut().filter(|node| node.wakes_at <= now).filter_map(|node| node.running.as_mut());
         for running in leading.filter(|running| running.consensus.is_leader()) {
             let electors = running.consensus.electors().clone();
@@ -225,13 +264,14 @@ impl World {
             } else if let Some(learner) = electors.learners().find(|id| near(*id)) {
                 Some(ElectorChange::Votes(learner))
             } else if let Some(id) = leaver.filter(|id| electors.has(*id) && electors.learners().next().is_none()) {
+                stops = Some(id);
                 // A leader gives the lead away before it goes.
                 if running.consensus.node() == id {
                     electors.voters().find(|other| *other != id && near(*other)).into_iter().for_each(|to| running.consensus.transfer(to));
-                    None
-                } else {
-                    Some(ElectorChange::Leaves(id))
+                    stops = None;
                 }
+                let is_down = running.state.members().find(id).is_some_and(|row| row.standing == Standing::Down);
+                is_down.then_some(ElectorChange::Leaves(id))
             } else {
                 None
             };
@@ -239,6 +279,10 @@ impl World {
                 // One that is refused is tried again.
                 let _: Result<_, Unavailable> = running.consensus.propose_electors(change, &running.state);
             }
+        }
+        if let Some(index) = self.nodes.iter().position(|node| Some(node.id) == stops && node.running.is_some()) {
+            self.crash(index, 0);
+            self.nodes[index].starts_at = NEVER;
         }
     }
 
@@ -257,16 +301,21 @@ impl World {
         let node = &mut self.nodes[index];
         let Some(running) = &mut node.running else { return };
         for (from, text) in node.mail.drain(..) {
-            running.consensus.receive(from, &text);
+            match word::decode(&text).expect("a word").1 {
+                Word::Raft(text) => running.consensus.receive(from, text),
+                Word::Heartbeat(beat) => running.roll.heard(at, beat),
+            }
         }
         running.consensus.tick(at);
-        let mut out = Vec::new();
-        let agreed = running.consensus.advance(at, &mut |to, text| out.push((to, text))).expect("the disk works");
+        let mut out = running.keep_roll(node.id, self.now, at, self.plan.voters + self.plan.joiners);
+        let mut send = |to, text: Vec<u8>| out.push((to, Word::Raft(&text).encode(None)));
+        let agreed = running.consensus.advance(at, &mut send).expect("the disk works");
         for agreed in &agreed {
             match agreed {
                 Agreed::Change { change, .. } => {
-                    running.state.apply(change);
-                    node.place = self.oracle.told(node.place, change, &running.state);
+                    if running.state.apply(change) {
+                        node.place = self.oracle.told(node.place, change, &running.state);
+                    }
                 }
                 Agreed::Electors { .. } => {}
                 Agreed::State(state) => {
@@ -312,7 +361,8 @@ impl World {
         consensus.compact_after(12);
         node.place = self.oracle.opened(&state, node.place);
         node.wakes_at = self.now;
-        node.running = Some(Running { consensus, state, waiting: BTreeMap::new() });
+        let (roll, waiting) = (Roll::new(TTL), BTreeMap::new());
+        node.running = Some(Running { consensus, state, waiting, roll, incarnation: start, beat_at: self.now });
     }
 }
 
