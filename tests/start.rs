@@ -59,6 +59,28 @@ fn a_setting_that_cannot_be_read_is_named() {
 }
 
 #[test]
+fn settings_of_a_cluster_that_do_not_go_together_are_named() {
+    assert_refused(|| serve(&["--peers", "1=a:1"]), &["--node-id is missing"]);
+    assert_refused(|| serve(&["--peers", "1=a:1", "--node-id", "1"]), &["--cluster-secret-file is missing"]);
+    assert_refused(|| serve(&["--peers", "2=a:1", "--node-id", "1"]), &["--peers does not name node 1"]);
+    let folder = process::unused_folder();
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let file = folder.join("secret");
+    let with_secret = || {
+        let mut command = serve(&["--listen", "127.0.0.1:0", "--peers", "1=127.0.0.1:1", "--node-id", "1", "--cluster-secret-file"]);
+        command.arg(&file);
+        command
+    };
+    assert_refused(with_secret, &["--cluster-secret-file", "secret", "No such file"]);
+    std::fs::write(&file, "fifteen bytes..\n").expect("written");
+    // The file is readable by others too, which is said on a line before.
+    let ended = run(with_secret());
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert!(ended.stderr.contains("chmod 600") && ended.stderr.contains("less than 16 bytes"), "{}", ended.stderr);
+    std::fs::remove_dir_all(folder).expect("removed");
+}
+
+#[test]
 fn a_cpu_that_is_not_allowed_is_named() {
     assert_refused(|| serve(&["--cpus", "0,1000"]), &["--cpus names CPU 1000", "expected CPUs of"]);
 }

@@ -113,7 +113,9 @@ mod tests {
     fn one_node_is_added_or_removed() {
         assert_eq!(read(br#"{"add":4,"more":[]}"#), Ok(ClusterAsk::Add(NodeId(4))));
         assert_eq!(read(br#"{"remove":1,"add":null}"#), Ok(ClusterAsk::Remove(NodeId(1))));
-        for body in [r#"{}"#, r#"{"add":0}"#, r#"{"add":-1}"#, r#"{"add":"4"}"#, r#"{"add":1,"remove":2}"#, r#"{"add":1,"add":2}"#, "[]", ""] {
+        for body in
+            [r#"{}"#, r#"{"add":0}"#, r#"{"add":-1}"#, r#"{"add":"4"}"#, r#"{"add":1,"remove":2}"#, r#"{"add":1,"add":2}"#, "[]", ""]
+        {
             assert!(read(body.as_bytes()).is_err(), "{body}");
         }
     }

@@ -8,6 +8,9 @@
 //! something is sent after it is on the disk; a fault of the disk leaves what was proposed in doubt, and the log is opened anew before
 //! anything else is proposed. A proposal takes effect once, although the network may bring it twice.
 
+mod proposing;
+mod standing;
+
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -20,9 +23,9 @@ use raft::{Config, RawNode, SnapshotStatus, StateRole};
 
 use super::change::Change;
 use super::codec;
-use super::electors::{ElectorChange, Electors};
+use super::electors::Electors;
 use super::fault::LogFault;
-use super::folder::{Acknowledged, ClusterMark, DataFolder};
+use super::folder::{Acknowledged, DataFolder};
 use super::gauges::ControlGauges;
 use super::hearing::{Hearing, Unheard};
 use super::members::NodeId;
@@ -189,46 +192,6 @@ impl Consensus {
             let more = (self.dice >> 33) as usize % ELECTION_TICKS;
             node.raft.set_randomized_election_timeout(ELECTION_TICKS + 1 + more);
         }
-    }
-
-    /// Proposes a change, here or through the leader. It is on its way after the next [`Self::advance`].
-    ///
-    /// # Errors
-    /// The log cannot take it, or nobody leads.
-    pub fn propose(&mut self, change: &Change) -> Result<ProposalId, Unavailable> {
-        let (id, context) = self.next_proposal();
-        let node = self.node.as_mut().ok_or(Unavailable)?;
-        node.propose(context, codec::encode(change)).map_err(|_| Unavailable)?;
-        self.proposals = id.0;
-        Ok(id)
-    }
-
-    /// Proposes that other nodes vote, one change at a time. `state`: after all that [`Self::advance`] gave back.
-    ///
-    /// # Errors
-    /// The log cannot take it, nobody leads, or another such change is under way.
-    pub fn propose_electors(&mut self, change: ElectorChange, state: &State) -> Result<ProposalId, Unavailable> {
-        let (id, context) = self.next_proposal();
-        let node = self.node.as_mut().ok_or(Unavailable)?;
-        if node.raft.state == StateRole::Leader && (node.raft.has_pending_conf() || self.electors.is_joint()) {
-            return Err(Unavailable);
-        }
-        // The log of a node that was always alone begins with nothing, as a newcomer does, who would not learn from it who votes.
-        if node.store().place().index == 0
-            && let Err(fault) = node.mut_store().compact(self.applied, state)
-        {
-            return Err(self.give_up(&fault, None));
-        }
-        node.propose_conf_change(context, change.spelled()).map_err(|_| Unavailable)?;
-        self.proposals = id.0;
-        Ok(id)
-    }
-
-    fn next_proposal(&self) -> (ProposalId, Vec<u8>) {
-        let id = ProposalId(self.proposals + 1);
-        let mut context = self.start.to_le_bytes().to_vec();
-        context.extend_from_slice(&id.0.to_le_bytes());
-        (id, context)
     }
 
     /// A peer says something, in raft's words.
@@ -448,88 +411,5 @@ impl Consensus {
         if let Err(fault) = self.settle(state) {
             self.give_up(&fault, Some(now));
         }
-    }
-
-    /// Gives the lead to another voter, if this node leads and the other follows.
-    pub fn transfer(&mut self, to: NodeId) {
-        if let Some(node) = &mut self.node {
-            node.transfer_leader(to.0);
-        }
-    }
-
-    /// Who leads, as far as is known here.
-    #[must_use]
-    pub fn leader(&self) -> Option<NodeId> {
-        self.node.as_ref().map(|node| node.raft.leader_id).filter(|id| *id != 0).map(NodeId)
-    }
-
-    /// Whether this node leads.
-    #[must_use]
-    pub fn is_leader(&self) -> bool {
-        self.node.as_ref().is_some_and(|node| node.raft.state == StateRole::Leader)
-    }
-
-    /// Whether this node leads and has carried out all that was agreed on before it did: what it knows is up to date.
-    #[must_use]
-    pub fn leads(&self) -> bool {
-        self.is_leader() && self.node.as_ref().is_some_and(|node| node.raft.apply_to_current_term())
-    }
-
-    /// The data folder is this cluster's from now on.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub fn join(&self, mark: ClusterMark) -> Result<(), LogFault> {
-        self.folder.join(mark)
-    }
-
-    /// The number of the leader's election, or of the last attempt at one.
-    #[must_use]
-    pub fn term(&self) -> u64 {
-        self.node.as_ref().map_or(0, |node| node.raft.term)
-    }
-
-    /// Who votes, as of the last entry that was given back.
-    #[must_use]
-    pub const fn electors(&self) -> &Electors {
-        &self.electors
-    }
-
-    /// The last entry that was given back.
-    #[must_use]
-    pub const fn applied(&self) -> u64 {
-        self.applied
-    }
-
-    /// What is counted here.
-    #[must_use]
-    pub fn gauges(&self) -> &ControlGauges {
-        &self.gauges
-    }
-
-    /// Which node this is.
-    #[must_use]
-    pub const fn node(&self) -> NodeId {
-        self.origin.node
-    }
-
-    /// Whether there is nobody to agree with.
-    #[must_use]
-    pub fn is_alone(&self) -> bool {
-        self.electors.is_alone(self.origin.node)
-    }
-
-    /// How far the others are; empty unless this node leads.
-    #[must_use]
-    pub fn progress(&self) -> Vec<Progress> {
-        let Some(node) = self.node.as_ref().filter(|node| node.raft.state == StateRole::Leader) else { return Vec::new() };
-        let of = |(id, progress): (&u64, &raft::Progress)| Progress {
-            node: NodeId(*id),
-            matched: progress.matched,
-            is_active: progress.recent_active,
-        };
-        let mut all: Vec<Progress> = node.raft.prs().iter().map(of).collect();
-        all.sort_unstable_by_key(|progress| progress.node);
-        all
     }
 }

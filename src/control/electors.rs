@@ -141,13 +141,8 @@ mod tests {
 
     #[test]
     fn a_joint_group_comes_back_from_raft_and_from_text_as_it_was() {
-        let electors = Electors {
-            voters: vec![1, 2, 4],
-            learners: vec![5],
-            outgoing: vec![1, 2, 3],
-            learners_next: vec![3],
-            leaves_by_itself: true,
-        };
+        let electors =
+            Electors { voters: vec![1, 2, 4], learners: vec![5], outgoing: vec![1, 2, 3], learners_next: vec![3], leaves_by_itself: true };
         assert_eq!(Electors::from(&electors.conf_state()), electors);
         let text = serde_json::to_string(&electors).expect("text");
         assert_eq!(serde_json::from_str::<Electors>(&text).expect("readable"), electors);

@@ -346,7 +346,8 @@ mod tests {
 
     #[test]
     fn the_difference_of_two_states_leads_from_one_to_the_other() {
-        let grant = |queues| Grant { is_enabled: true, bytes_max: None, queues_max: queues, messages_per_second_max: None, parked_max: None };
+        let grant =
+            |queues| Grant { is_enabled: true, bytes_max: None, queues_max: queues, messages_per_second_max: None, parked_max: None };
         let mut before = State::default();
         for change in [
             declare("same", "{}", None),

@@ -117,9 +117,8 @@ pub fn serve(config: Config) -> Result<(), StartError> {
     expect_all(&reports, core_count)?;
     let stage = Stage { serves: Arc::default(), is_stopping: Arc::clone(&node.is_stopping) };
     let begun = node.config.peers.as_ref().zip(credentials).zip(control_end.as_ref().map(Mesh::waker));
-    let begun = begun.map(|((peers, credentials), waker)| {
-        peering::begin(&node.config, peers, &credentials, incarnation, mark, stage.clone(), waker)
-    });
+    let begun = begun
+        .map(|((peers, credentials), waker)| peering::begin(&node.config, peers, &credentials, incarnation, mark, stage.clone(), waker));
     // The door is open as long as this function runs.
     let (_peering, cluster) = begun.transpose()?.unzip();
     let control = control_end.map(|mesh| start_control(&node, mesh, consensus, State::clone(&state), cluster)).transpose()?;

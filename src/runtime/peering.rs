@@ -110,7 +110,8 @@ pub(super) fn begin(
         Purpose::Control => inward.adopt(link),
         Purpose::Core(core) => log::debug!(core; "no core takes links of other nodes yet"),
     };
-    let taken = |error| StartError::Peers { cause: format!("cannot listen for other nodes on {}: {error}; see --peer-listen", peers.listen) };
+    let taken =
+        |error| StartError::Peers { cause: format!("cannot listen for other nodes on {}: {error}; see --peer-listen", peers.listen) };
     let door = Door::open(peers.listen, Arc::clone(credentials), door::Limits::default(), arrived).map_err(taken)?;
     let cluster = Cluster::new(Setup {
         links: Box::new(ControlWay(links)),

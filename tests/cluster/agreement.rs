@@ -43,12 +43,12 @@ fn without_a_quorum_nothing_is_declared_and_messages_flow() {
         thread::scope(|scope| {
             let refused = scope.spawn(|| nodes.client(leader).ask(declaration("q")));
             // Some of these are this node's, whoever owns the others.
-            let flows = |n: &u64| {
+            let mut flows = |n: u64| {
                 let queue = format!("flow{n}");
                 client.ask(push(&queue, "Default", [1])).status == 201
                     && client.ask(pop(&queue, "&autoAck=true&partition=Default")).messages().len() == 1
             };
-            assert!((0..30).any(|n| flows(&n)), "nothing flows");
+            assert!((0..30).any(&mut flows), "nothing flows");
             let refused = refused.join().expect("answered");
             refused.assert_failure(503, "ephemeral_unavailable");
             assert_eq!(refused.header("retry-after"), Some("1"));

@@ -3,11 +3,11 @@
 //! Nodes are the product's own, with their logs in folders that forget no fsync. `MAYFLY_SEED=n` runs one schedule alone,
 //! `MAYFLY_SEEDS=n` so many.
 
+mod network;
+mod oracle;
 #[path = "../simulation/random.rs"]
 #[allow(dead_code, reason = "shared by tests that each use a part")]
 mod random;
-mod network;
-mod oracle;
 mod storage;
 mod world;
 

@@ -28,8 +28,7 @@ pub(crate) struct Network {
 impl Network {
     pub(crate) fn new(seed: u64) -> Self {
         let mut random = Random::stream(seed, 11);
-        let [lost_percent, doubled_percent, late_percent] =
-            [random.pick(&[0, 2, 15]), random.pick(&[0, 5]), random.pick(&[0, 5, 20])];
+        let [lost_percent, doubled_percent, late_percent] = [random.pick(&[0, 2, 15]), random.pick(&[0, 5]), random.pick(&[0, 5, 20])];
         Self { random, lost_percent, doubled_percent, late_percent, cuts: BTreeSet::new(), way: BTreeMap::new(), sent: 0 }
     }
 

@@ -258,7 +258,8 @@ impl World {
         for running in leading.filter(|running| running.consensus.is_leader()) {
             let electors = running.consensus.electors().clone();
             let progress = running.consensus.progress();
-            let near = |id: NodeId| progress.iter().any(|of| of.node == id && of.is_active && of.matched + 20 > running.consensus.applied());
+            let near =
+                |id: NodeId| progress.iter().any(|of| of.node == id && of.is_active && of.matched + 20 > running.consensus.applied());
             let change = if let Some(outside) = all.iter().find(|id| !electors.has(**id) && Some(**id) != leaver) {
                 Some(ElectorChange::Learns(*outside))
             } else if let Some(learner) = electors.learners().find(|id| near(*id)) {
