@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use protobuf::Message as _;
 use raft::eraftpb::{ConfChangeV2, Entry, EntryType, Message, MessageType};
 use raft::{Config, RawNode, SnapshotStatus, StateRole};
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::change::Change;
 use super::codec;
@@ -108,7 +109,6 @@ pub struct Consensus {
     snapshots: BTreeMap<u64, u32>,
     tried_at: Option<Instant>,
     ticked_at: Option<Instant>,
-    dice: u64,
     entries_min: u64,
 }
 
@@ -134,7 +134,6 @@ impl Consensus {
             snapshots: BTreeMap::new(),
             tried_at: None,
             ticked_at: None,
-            dice: start,
             entries_min: ENTRIES_MIN,
         };
         consensus.node = Some(consensus.begin(storage)?);
@@ -152,14 +151,11 @@ impl Consensus {
         self.entries_min = count;
     }
 
-    fn begin(&mut self, storage: LogStorage) -> Result<RawNode<LogStorage>, LogFault> {
+    fn begin(&self, storage: LogStorage) -> Result<RawNode<LogStorage>, LogFault> {
         let config = Config {
             id: self.origin.node.0,
             election_tick: ELECTION_TICKS,
             heartbeat_tick: HEARTBEAT_TICKS,
-            // The length is ours to choose: see `vary_election`.
-            min_election_tick: ELECTION_TICKS,
-            max_election_tick: ELECTION_TICKS + 1,
             applied: self.applied,
             max_size_per_msg: 1 << 20,
             check_quorum: true,
@@ -184,14 +180,11 @@ impl Consensus {
         LogFault::Log { path: self.folder.log(), cause: error.to_string() }
     }
 
-    /// Nodes that time out at once split the vote, so raft makes each wait another time. Its own dice are the thread's: with these a
-    /// schedule can be repeated.
-    fn vary_election(&mut self, node: &mut RawNode<LogStorage>) {
-        if node.raft.randomized_election_timeout() == ELECTION_TICKS {
-            self.dice = self.dice.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-            let more = (self.dice >> 33) as usize % ELECTION_TICKS;
-            node.raft.set_randomized_election_timeout(ELECTION_TICKS + 1 + more);
-        }
+    /// Nodes that time out at once split the vote, so raft makes each wait another time in each term. Its own dice are the thread's: with
+    /// these a schedule can be repeated.
+    fn vary_election(&self, node: &mut RawNode<LogStorage>) {
+        let drawn = xxh3_64(&(self.start ^ node.raft.term.rotate_left(32)).to_le_bytes());
+        node.raft.set_randomized_election_timeout(ELECTION_TICKS + drawn as usize % ELECTION_TICKS);
     }
 
     /// A peer says something, in raft's words.

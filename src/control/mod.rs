@@ -11,6 +11,7 @@ pub mod gauges;
 pub mod grants;
 mod hearing;
 pub mod members;
+mod recent;
 pub mod roll;
 pub mod snapshot;
 pub mod state;

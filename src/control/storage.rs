@@ -21,6 +21,7 @@ use super::files::LogFiles;
 use super::folder::DataFolder;
 use super::gauges::ControlGauges;
 use super::members::NodeId;
+use super::recent::Recent;
 use super::snapshot::{self, Place, Snapshot};
 use super::state::State;
 
@@ -78,6 +79,7 @@ pub struct LogStorage {
     snapshot_electors: Option<Electors>,
     /// A peer needs a snapshot, and the one that is here does not know of it.
     wants_snapshot: Cell<bool>,
+    recent: Recent,
 }
 
 impl LogStorage {
@@ -107,6 +109,7 @@ impl LogStorage {
             place,
             snapshot_electors: electors,
             wants_snapshot: Cell::new(false),
+            recent: Recent::default(),
         };
         storage.raise_hard_state();
         storage.drop_replaced()?;
@@ -132,8 +135,8 @@ impl LogStorage {
             index if last < index => false,
             index if index < first => true,
             index => {
-                let entry = self.engine.get_entry::<Entries>(REGION, index);
-                entry.map_err(|error| fault(&self.path, &error))?.is_some_and(|entry| entry.term == self.place.term)
+                let entry = self.read(index, index + 1, None);
+                entry.map_err(|error| fault(&self.path, &error))?.first().is_some_and(|entry| entry.term == self.place.term)
             }
         };
         if belongs { Ok(()) } else { self.cut() }
@@ -144,11 +147,24 @@ impl LogStorage {
         let mut batch = LogBatch::default();
         batch.add_command(REGION, Command::Clean);
         batch.put_message(REGION, HARD_STATE.to_vec(), &self.hard_state).map_err(|error| fault(&self.path, &error))?;
+        self.recent.clear();
         self.put(&mut batch)
     }
 
+    /// Entries from the disk, at least one: see [`super::recent`].
+    fn read(&self, low: u64, high: u64, bytes_max: Option<u64>) -> raft_engine::Result<Vec<Entry>> {
+        let bytes_max = bytes_max.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+        let engine = &self.engine;
+        let read = move || {
+            let mut entries = Vec::new();
+            engine.fetch_entries_to::<Entries>(REGION, low, high, bytes_max, &mut entries).map(|_| entries)
+        };
+        let read = std::thread::scope(|scope| scope.spawn(read).join());
+        read.unwrap_or_else(|_| Err(raft_engine::Error::Corruption("an entry is not where it should be".to_owned())))
+    }
+
     /// Whether every entry from the snapshot to the last that was told of can be read.
-    fn check(&self, told: u64) -> Result<(), LogFault> {
+    fn check(&mut self, told: u64) -> Result<(), LogFault> {
         let last = self.last();
         let damaged = |cause: String| Err(LogFault::Damaged { path: newest_file(&self.path), cause });
         if last < told {
@@ -161,10 +177,14 @@ impl LogStorage {
         if first > self.place.index + 1 {
             return damaged(format!("it begins with entry {first}, and the snapshot ends with {}", self.place.index));
         }
-        let mut entries = Vec::new();
-        let read = self.engine.fetch_entries_to::<Entries>(REGION, self.place.index + 1, last + 1, None, &mut entries);
-        match read {
-            Ok(_) => Ok(()),
+        if last == self.place.index {
+            return Ok(());
+        }
+        match self.read(self.place.index + 1, last + 1, None) {
+            Ok(entries) => {
+                self.recent.put(&entries);
+                Ok(())
+            }
             Err(error) => damaged(error.to_string()),
         }
     }
@@ -186,6 +206,7 @@ impl LogStorage {
         }
         let began_at = Instant::now();
         self.put(&mut batch)?;
+        self.recent.put(entries);
         if !entries.is_empty() {
             gauges.fsync_seconds.observe(began_at.elapsed().as_secs_f64());
         }
@@ -327,11 +348,11 @@ impl Storage for LogStorage {
         if low <= self.place.index {
             return Err(raft::Error::Store(StorageError::Compacted));
         }
-        let max_bytes = max_size.into().map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
-        let mut entries = Vec::new();
-        let read = self.engine.fetch_entries_to::<Entries>(REGION, low, high, max_bytes, &mut entries);
-        read.map_err(|error| raft::Error::Store(StorageError::Other(Box::new(error))))?;
-        Ok(entries)
+        let bytes_max = max_size.into();
+        if let Some(entries) = self.recent.range(low, high, bytes_max) {
+            return Ok(entries);
+        }
+        self.read(low, high, bytes_max).map_err(|error| raft::Error::Store(StorageError::Other(Box::new(error))))
     }
 
     fn term(&self, index: u64) -> raft::Result<u64> {
@@ -341,9 +362,14 @@ impl Storage for LogStorage {
         if index < self.place.index {
             return Err(raft::Error::Store(StorageError::Compacted));
         }
-        let entry = self.engine.get_entry::<Entries>(REGION, index);
-        let entry = entry.map_err(|error| raft::Error::Store(StorageError::Other(Box::new(error))))?;
-        entry.map(|entry| entry.term).ok_or(raft::Error::Store(StorageError::Unavailable))
+        if let Some(entry) = self.recent.get(index) {
+            return Ok(entry.term);
+        }
+        if index > self.last() {
+            return Err(raft::Error::Store(StorageError::Unavailable));
+        }
+        let entries = self.read(index, index + 1, None).map_err(|error| raft::Error::Store(StorageError::Other(Box::new(error))))?;
+        entries.first().map(|entry| entry.term).ok_or(raft::Error::Store(StorageError::Unavailable))
     }
 
     fn first_index(&self) -> raft::Result<u64> {
