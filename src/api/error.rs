@@ -54,6 +54,8 @@ pub enum Failure {
     OwnerMoved,
     /// The cluster cannot be changed so, for this reason.
     ClusterRefused(&'static str),
+    /// The owner's node does not take what it is sent; nothing was done.
+    OwnerBusy,
     /// A core or node that had to take part did not answer in time; what it did is not known.
     ForwardFailed,
 }
@@ -95,6 +97,7 @@ impl Failure {
             Self::Undecided | Self::TooManyChanges => row(Status::ServiceUnavailable, "ephemeral_unavailable", Some(1)),
             Self::ClusterRefused(_) => row(Status::Conflict, "cluster_refused", None),
             Self::OwnerMoved => row(Status::ServiceUnavailable, "owner_moved", Some(1)),
+            Self::OwnerBusy => row(Status::ServiceUnavailable, "ephemeral_unavailable", Some(1)),
             Self::ForwardFailed => row(Status::ServiceUnavailable, "ephemeral_forward_failed", Some(1)),
         }
     }
@@ -164,6 +167,7 @@ impl fmt::Display for Failure {
             Self::TooManyChanges => f.write_str("too many declarations are being changed; nothing was done, try again"),
             Self::ClusterRefused(cause) => f.write_str(cause),
             Self::OwnerMoved => f.write_str("the partition is being moved to another owner; nothing was done, try again"),
+            Self::OwnerBusy => f.write_str("the owner's node does not keep up; nothing was done, try again"),
             Self::ForwardFailed => f.write_str("the owner did not answer in time; the outcome is not known"),
         }
     }
@@ -234,7 +238,7 @@ mod tests {
 
     #[test]
     fn the_table_is_the_contract() {
-        let rows: [(Failure, Seen); 29] = [
+        let rows: [(Failure, Seen); 30] = [
             (Refused::Malformed("x").into(), (400, "bad_request", None)),
             (Refused::TargetTooLong.into(), (414, "uri_too_long", None)),
             (Refused::HeadersTooLarge.into(), (431, "headers_too_large", None)),
@@ -263,6 +267,7 @@ mod tests {
             (Failure::TooManyChanges, (503, "ephemeral_unavailable", Some(1))),
             (Failure::ClusterRefused("x"), (409, "cluster_refused", None)),
             (Failure::OwnerMoved, (503, "owner_moved", Some(1))),
+            (Failure::OwnerBusy, (503, "ephemeral_unavailable", Some(1))),
             (Failure::ForwardFailed, (503, "ephemeral_forward_failed", Some(1))),
         ];
         for (failure, wanted) in rows {

@@ -124,6 +124,17 @@ fn weight(key: u64, node: NodeId) -> u64 {
     xxh3_64_with_seed(&key.to_le_bytes(), xxh3_64(&node.0.to_le_bytes()))
 }
 
+/// A table of live members: ids, each with its number of shards.
+#[cfg(test)]
+pub(crate) fn table(rows: &[(u64, u16)]) -> Members {
+    let mut members = Members::default();
+    for (id, shard_count) in rows.iter().copied() {
+        let (peer, standing) = (format!("10.0.0.{id}:6633").into(), Standing::Live);
+        members.put(&Member { id: NodeId(id), peer, incarnation: 1_000 + id, shard_count, standing });
+    }
+    members
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use mayfly_net::mesh::Waker;
 
+use super::linking::Linking;
 use crate::control::consensus::ProposalId;
 use crate::control::roll::BEATS_PER_TTL;
 use crate::control::{ClusterMark, Consensus, Heartbeat, NodeId, Phase, Roll, Standing, State, Word, word};
@@ -82,6 +83,8 @@ pub(super) struct Stage {
 /// See the module.
 pub(super) struct Cluster {
     links: Box<dyn Links>,
+    /// The cores' links to other nodes.
+    pub(super) linking: Linking,
     inbox: Inbox,
     stage: Stage,
     mark: Option<ClusterMark>,
@@ -105,6 +108,7 @@ pub(super) struct Cluster {
 /// What [`Cluster::new`] is made of.
 pub(super) struct Setup {
     pub(super) links: Box<dyn Links>,
+    pub(super) linking: Linking,
     pub(super) inbox: Inbox,
     pub(super) stage: Stage,
     pub(super) mark: Option<ClusterMark>,
@@ -118,10 +122,11 @@ pub(super) struct Setup {
 
 impl Cluster {
     pub(super) fn new(setup: Setup) -> Self {
-        let Setup { links, inbox, stage, mark, node, incarnation, shard_count, named, member_ttl } = setup;
+        let Setup { links, linking, inbox, stage, mark, node, incarnation, shard_count, named, member_ttl } = setup;
         let peer = named.get(&node).cloned().unwrap_or_default();
         Self {
             links,
+            linking,
             inbox,
             stage,
             mark,
@@ -140,7 +145,7 @@ impl Cluster {
     }
 
     pub(super) fn has_words(&self) -> bool {
-        self.inbox.has_words()
+        self.inbox.has_words() || self.linking.has_work()
     }
 
     /// Takes what other nodes said.

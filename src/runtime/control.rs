@@ -26,7 +26,7 @@ use crate::api::declaration::OptionDefaults;
 use crate::api::{self, Failure};
 use crate::control::consensus::{ProposalId, RETRY_EVERY};
 use crate::control::grants::Grants;
-use crate::control::{Agreed, Change, Consensus, ElectorChange, Standing, State};
+use crate::control::{Agreed, Change, Consensus, ElectorChange, NodeId, Standing, State};
 
 /// Pieces of mail read before they are written: they share one fsync.
 const TURN_MAIL: usize = 4_096;
@@ -108,7 +108,9 @@ impl ControlCore {
         let longest = match (&self.cluster, self.consensus.is_available()) {
             (Some(_), _) => {
                 let now = Instant::now();
-                Some(self.consensus.next_tick(now).saturating_duration_since(now))
+                let linking = self.cluster.as_ref().and_then(|cluster| cluster.linking.next_at());
+                let next = linking.into_iter().chain([self.consensus.next_tick(now)]).min().unwrap_or(now);
+                Some(next.saturating_duration_since(now))
             }
             (None, true) => None,
             (None, false) => Some(RETRY_EVERY),
@@ -137,12 +139,13 @@ impl ControlCore {
     fn turn(&mut self) {
         let now = Instant::now();
         let mut mail = Vec::new();
-        self.mesh.receive(TURN_MAIL, |_, frame| mail.push(frame));
-        for frame in mail {
+        self.mesh.receive(TURN_MAIL, |core, frame| mail.push((core as u16, frame)));
+        for (core, frame) in mail {
             match frame {
                 Frame::Propose(proposal) => self.enter(*proposal),
                 Frame::Switched { number } => self.shard_turned(number),
                 Frame::AskCluster { ticket, ask } => self.ask_cluster(ticket, ask),
+                Frame::LinkLost { node, incarnation } => self.link_lost(core, node, incarnation),
                 // To what nobody asked for, such as an entry of another start.
                 Frame::Answer { .. } => {}
                 frame => unreachable!("the control core is not asked for {frame:?}"),
@@ -156,10 +159,27 @@ impl ControlCore {
         }
         self.advance(now);
         self.doubt(now);
+        self.link(now);
         if let Some(attachment) = &mut self.attachment {
             attachment.fill_when_agreed();
         }
         self.mesh.flush();
+    }
+
+    /// A core's link to another node is lost.
+    fn link_lost(&mut self, core: u16, node: NodeId, incarnation: u64) {
+        if let Some(cluster) = &mut self.cluster {
+            cluster.linking.lost(core, node, incarnation);
+        }
+    }
+
+    /// Tells the cores who is a member, and has their links dialled.
+    fn link(&mut self, now: Instant) {
+        let Some(cluster) = &mut self.cluster else { return };
+        if cluster.linking.epoch() < self.state.members().epoch() {
+            cluster.linking.follow(Arc::new(self.state.members().clone()), &mut self.mesh);
+        }
+        cluster.linking.turn(now, &mut self.mesh);
     }
 
     /// Goes on with what the declaration store says.

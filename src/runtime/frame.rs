@@ -1,13 +1,15 @@
 //! What the cores of a node send each other, and the control core, over the mesh.
 
+use std::sync::Arc;
+
 use mayfly_shards::{Answer, Letter, OwnedCommand, Receipt, Reservation, Tenant, Ticket, Undelivered};
 use smallvec::SmallVec;
 
+use super::gate::Place;
+use super::peer::NewLink;
 use crate::api::Failure;
 use crate::api::cluster::ClusterAsk;
-use crate::control::Change;
-
-use super::gate::Place;
+use crate::control::{Change, Members, NodeId};
 
 /// One piece of mail.
 #[derive(Debug)]
@@ -48,6 +50,12 @@ pub(super) enum Frame {
     AskCluster { ticket: Ticket, ask: ClusterAsk },
     /// From the control core: the cluster as it is then, as JSON.
     ClusterAnswer { ticket: Ticket, outcome: Result<Box<[u8]>, Failure> },
+    /// From the control core: a newer table of members.
+    Members(Arc<Members>),
+    /// From the control core: a link to another node is this core's from now on.
+    Link(Box<NewLink>),
+    /// To the control core: the link over which this core asks a node is lost.
+    LinkLost { node: NodeId, incarnation: u64 },
     /// From the control core: whether the change that was proposed under `ticket` holds. Of a declaration or a deletion that does, the
     /// queue's home answers instead.
     Agreed { ticket: Ticket, outcome: Result<(), Failure> },

@@ -13,7 +13,10 @@ mod frame;
 mod gate;
 mod gather;
 mod intake;
+mod linking;
+mod peer;
 mod peering;
+mod place;
 mod proposing;
 mod quota;
 mod replying;
@@ -192,7 +195,7 @@ impl Node {
         Core::new(
             self.shard(shard_index),
             desk,
-            config.cores.shard_count as u16,
+            place::Placement::new(config.cores.shard_count as u16, config.peers.as_ref().map(|_| (config.node, self.incarnation.number))),
             Identities::new(&self.authority),
             Arc::clone(&self.grants),
             Arc::clone(&self.budget),

@@ -11,6 +11,7 @@ use mayfly_net::peer::door::{self, Door};
 use mayfly_net::peer::handshake::{Credentials, Purpose};
 
 use super::cluster::{Cluster, Inbox, Links, Setup, Stage};
+use super::linking::{Arrivals, Linking};
 use super::random;
 use crate::config::{Config, PeersConfig};
 use crate::control::{ClusterMark, DataFolder, NodeId, Origin};
@@ -96,6 +97,9 @@ pub(super) fn begin(
     stage: Stage,
     waker: Arc<Waker>,
 ) -> Result<(Peering, Cluster), StartError> {
+    let arrivals = Arrivals::new(Arc::clone(&waker));
+    let core_count = config.cores.shard_count as u16;
+    let linking = Linking::new(Arc::clone(credentials), core_count, arrivals.clone());
     let inbox = Inbox::new(waker);
     let words = inbox.clone();
     let tell = move |notice| match notice {
@@ -108,19 +112,20 @@ pub(super) fn begin(
     let inward = Arc::clone(&links);
     let arrived = move |link: mayfly_net::peer::Link| match link.peer.purpose {
         Purpose::Control => inward.adopt(link),
-        Purpose::Core(core) => log::debug!(core; "no core takes links of other nodes yet"),
+        Purpose::Core(core) => arrivals.came(core, link),
     };
     let taken =
         |error| StartError::Peers { cause: format!("cannot listen for other nodes on {}: {error}; see --peer-listen", peers.listen) };
     let door = Door::open(peers.listen, Arc::clone(credentials), door::Limits::default(), arrived).map_err(taken)?;
     let cluster = Cluster::new(Setup {
         links: Box::new(ControlWay(links)),
+        linking,
         inbox,
         stage,
         mark,
         node: config.node,
         incarnation,
-        shard_count: config.cores.shard_count as u16,
+        shard_count: core_count,
         named: peers.addresses.clone(),
         member_ttl: config.member_ttl,
     });
