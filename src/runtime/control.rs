@@ -214,7 +214,7 @@ impl ControlCore {
         }
         if self.is_needless(&proposal.change) {
             let change = proposal.change.clone();
-            return self.tell(Some(proposal), change);
+            return self.tell(Some(proposal), change, false);
         }
         self.propose(proposal);
     }
@@ -270,8 +270,11 @@ impl ControlCore {
             Agreed::Change { proposal, change } => {
                 self.note_agreed(proposal);
                 let proposal = proposal.and_then(|id| self.settle(id));
+                let was_declared = change.queue().is_some_and(|queue| self.state.declaration(queue).is_some());
                 match (self.state.apply(&change), proposal) {
-                    (true, proposal) => self.tell(proposal, change),
+                    (true, proposal) => {
+                        self.tell(proposal, change, was_declared);
+                    }
                     // A later change of the queue came first: this one is over already.
                     (false, Some(proposal)) => self.answer(&proposal, Ok(())),
                     (false, None) => {}
@@ -287,7 +290,7 @@ impl ControlCore {
             Agreed::State(state) => {
                 let changes = self.state.difference(&state);
                 self.state = *state;
-                changes.into_iter().for_each(|change| self.tell(None, change));
+                changes.into_iter().for_each(|change| self.tell(None, change, false));
             }
         }
         if self.state.members().epoch() != epoch {
@@ -410,13 +413,20 @@ impl ControlCore {
     }
 
     /// Tells the shards what holds, and the client when they know.
-    fn tell(&mut self, proposal: Option<Proposal>, change: Change) {
+    fn tell(&mut self, proposal: Option<Proposal>, change: Change, was_declared: bool) {
         match change {
             Change::Declare { queue, declaration } => {
                 let options = declaration.options().in_force(&self.defaults);
                 self.tell_home(proposal, queue, OwnedRequest::Configure { options });
             }
             Change::Undeclare { queue, .. } => self.tell_home(proposal, queue, OwnedRequest::Undeclare),
+            Change::Delete { queue, .. } if self.cluster.is_some() => {
+                // What it holds goes by another way, to all nodes at once: what is pushed after that is not in this order.
+                self.tell_home(None, queue, OwnedRequest::Undeclare);
+                if let Some(Proposal { ticket, .. }) = proposal {
+                    self.mesh.send(usize::from(core_of(ticket).0), Frame::Undeclared { ticket, was_declared });
+                }
+            }
             Change::Delete { queue, .. } => self.tell_home(proposal, queue, OwnedRequest::Delete),
             Change::Switch { is_enabled } => {
                 self.turns += 1;

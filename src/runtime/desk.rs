@@ -209,7 +209,7 @@ impl Clerk<'_> {
             (Asked::Configure { queue, declaration }, Some(Answer::Configured)) => {
                 self.say_configured(id, delivery, &queue, &declaration);
             }
-            (Asked::Delete { queue }, Some(Answer::Deleted { deleted, declared })) => {
+            (Asked::Delete { queue, .. }, Some(Answer::Deleted { deleted, declared })) => {
                 self.respond(id, delivery, &http::Answer::json(Status::Ok), |out| answer::deleted(out, &queue, deleted, declared));
             }
             (Asked::Gathered(gather), None) => self.say_gathered(id, delivery, *gather),
@@ -238,7 +238,7 @@ impl Clerk<'_> {
         match (asked, outcome) {
             (_, Err(failure)) => self.fail(id, delivery, &failure),
             (Asked::Configure { queue, declaration }, Ok(())) => self.say_configured(id, delivery, &queue, &declaration),
-            (Asked::Delete { queue }, Ok(())) => {
+            (Asked::Delete { queue, .. }, Ok(())) => {
                 self.respond(id, delivery, &http::Answer::json(Status::Ok), |out| answer::deleted(out, &queue, false, false));
             }
             (Asked::Switch { is_enabled }, Ok(())) => {

@@ -32,6 +32,11 @@ pub(super) enum Wanted {
     Reset {
         queue: Box<str>,
     },
+    /// The log declared it, or not.
+    Delete {
+        queue: Box<str>,
+        was_declared: bool,
+    },
     Depth {
         queue: Box<str>,
         group: Option<Box<str>>,
@@ -139,6 +144,16 @@ impl Gather {
             Wanted::Reset { queue } => {
                 let dropped = self.parts.into_iter().map(|part| if let Answer::Reset(dropped) = part { dropped } else { 0 }).sum();
                 answer::reset(out, &queue, dropped);
+            }
+            Wanted::Delete { queue, was_declared } => {
+                let (mut deleted, mut declared) = (was_declared, was_declared);
+                for part in self.parts {
+                    if let Answer::Deleted { deleted: anything, declared: here } = part {
+                        deleted |= anything;
+                        declared |= here;
+                    }
+                }
+                answer::deleted(out, &queue, deleted, declared);
             }
             Wanted::Depth { queue, group } => {
                 let parts = self.parts.into_iter().filter_map(|part| if let Answer::Depth(depth) = part { Some(depth) } else { None });

@@ -281,9 +281,26 @@ impl Core {
     fn delete(&mut self, asking: Asking<'_>, segment: Option<&[u8]>, params: &[u8]) -> Result<(), Failure> {
         let queue = query::delete(segment, params)?;
         self.check_grant(asking.tenant)?;
-        let asked = Asked::Delete { queue: (&*queue).into() };
+        let asked = Asked::Delete { tenant: asking.tenant, queue: (&*queue).into() };
         let queue = QueueName { tenant: asking.tenant, name: (&*queue).into() };
         self.propose(asking, asked, Change::Delete { queue, version: None })
+    }
+
+    /// The log does not declare a queue any more: every node drops what it holds, and forgets it.
+    fn undeclared(&mut self, connections: &mut Connections, ticket: Ticket, was_declared: bool) {
+        let Some(pending) = self.desk.sessions.waiting_for(ticket).and_then(|session| session.pending.as_mut()) else { return };
+        let Asked::Delete { tenant, queue } = &pending.asked else { return };
+        let (tenant, queue) = (*tenant, queue.clone());
+        let homes: SmallVec<[Place; 4]> = self.placement.homes(tenant, &queue).collect();
+        let gather = Gather::new(Wanted::Delete { queue: queue.clone(), was_declared }, homes.iter().copied());
+        pending.asked = Asked::Gathered(Box::new(gather));
+        self.patience.insert((self.now + RESET_SPAN, ticket));
+        if homes.is_empty() {
+            self.clerk(connections).fail_here(ticket, Failure::OwnerMoved);
+        }
+        for home in homes {
+            self.give(connections, home, ticket, Command::Delete { tenant, queue: &queue });
+        }
     }
 
     fn list(&mut self, asking: Asking<'_>, params: &[u8]) -> Result<(), Failure> {
@@ -374,6 +391,7 @@ impl Core {
                 }
             }
             Frame::Link(link) => self.open_link(connections, *link),
+            Frame::Undeclared { ticket, was_declared } => self.undeclared(connections, ticket, was_declared),
             Frame::Switched { .. } | Frame::AskCluster { .. } | Frame::LinkLost { .. } => unreachable!("the control core alone is told"),
             Frame::Agreed { ticket, outcome } => clerk.agreed_here(ticket, outcome),
         }

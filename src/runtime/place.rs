@@ -1,11 +1,11 @@
 //! Where a command is carried out: on a shard of this node or on one of another's.
 //!
-//! The owner of a partition follows from the table of members, its shard from the names and the shards that the owner's start has. So
-//! whoever asks knows the shard, and the node that is asked has only to check that it owns the partition by its own table.
+//! The owner of a queue follows from the table of members, a partition's shard from the names and the shards that the owner's start has. So
+//! whoever asks knows the shard, and the node that is asked has only to check that it owns the queue by its own table.
 
 use std::sync::Arc;
 
-use mayfly_shards::{DEFAULT_PARTITION, ShardIndex, Tenant, home_shard, shard_of};
+use mayfly_shards::{ShardIndex, Tenant, home_shard, shard_of};
 
 use crate::api::Failure;
 use crate::control::{Member, Members, NodeId, Standing};
@@ -53,7 +53,7 @@ struct Cluster {
     members: Arc<Members>,
 }
 
-/// Nobody owns the partition.
+/// Nobody owns the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unowned;
 
@@ -98,14 +98,14 @@ impl Placement {
     /// Where a partition is served.
     pub(super) fn of_partition(&self, tenant: Tenant, queue: &str, partition: &str) -> Result<Place, Unowned> {
         let Some(cluster) = &self.cluster else { return Ok(Place::Here(shard_of(tenant, queue, partition, self.shard_count))) };
-        let owner = cluster.owner(tenant, queue, partition)?;
+        let owner = cluster.owner(tenant, queue)?;
         Ok(self.on(owner, shard_of(tenant, queue, partition, owner.shard_count)))
     }
 
-    /// Where a queue as a whole is served: by the owner of its Default partition.
+    /// Where a queue as a whole is served: by its home.
     pub(super) fn of_queue(&self, tenant: Tenant, queue: &str) -> Result<Place, Unowned> {
         let Some(cluster) = &self.cluster else { return Ok(Place::Here(home_shard(tenant, queue, self.shard_count))) };
-        let owner = cluster.owner(tenant, queue, DEFAULT_PARTITION)?;
+        let owner = cluster.owner(tenant, queue)?;
         Ok(self.on(owner, home_shard(tenant, queue, owner.shard_count)))
     }
 
@@ -160,8 +160,8 @@ impl Placement {
 }
 
 impl Cluster {
-    fn owner(&self, tenant: Tenant, queue: &str, partition: &str) -> Result<&Member, Unowned> {
-        let id = self.members.owner(tenant, queue, partition).ok_or(Unowned)?;
+    fn owner(&self, tenant: Tenant, queue: &str) -> Result<&Member, Unowned> {
+        let id = self.members.owner(tenant, queue).ok_or(Unowned)?;
         let is_earlier = |owner: &&Member| owner.id == self.me && owner.incarnation != self.incarnation;
         self.members.find(id).filter(|owner| !is_earlier(owner)).ok_or(Unowned)
     }
@@ -191,8 +191,8 @@ mod tests {
     #[test]
     fn all_nodes_agree_on_the_owner_and_its_shard() {
         for index in 0..1_000 {
-            let partition = format!("p{index}");
-            let [first, second, third] = [1, 2, 3].map(|me| placement(me).of_partition(TENANT, "q", &partition).expect("owned"));
+            let queue = format!("q{index}");
+            let [first, second, third] = [1, 2, 3].map(|me| placement(me).of_partition(TENANT, &queue, "p").expect("owned"));
             let here = [first, second, third].iter().filter(|place| matches!(place, Place::Here(_))).count();
             assert_eq!((here, first.shard(), second.shard()), (1, second.shard(), third.shard()));
         }

@@ -103,6 +103,7 @@ pub(super) enum Asked {
         grant: Grant,
     },
     Delete {
+        tenant: Tenant,
         queue: Box<str>,
     },
     /// How the cluster stands, maybe after a change.

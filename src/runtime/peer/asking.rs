@@ -203,7 +203,7 @@ impl Clerk<'_> {
     }
 
     /// A request fails as a whole, if it still waits.
-    fn fail_here(&mut self, ticket: Ticket, failure: Failure) {
+    pub(in crate::runtime) fn fail_here(&mut self, ticket: Ticket, failure: Failure) {
         let Some(session) = self.desk.sessions.waiting_for(ticket) else { return };
         let (Some(id), Some(Pending { delivery, asked, .. })) = (session.id, session.pending.take()) else { return };
         match asked {

@@ -26,7 +26,7 @@ pub(super) enum Packet<'a> {
     Delivered { number: u64, delivery: u64, messages_at: u32, body: &'a Bytes },
     /// A call's answer.
     Replied { number: u64, delivery: u64, payload: &'a Bytes },
-    /// Nothing was done: the answerer owns no such partition by the table of this epoch. The ask comes back.
+    /// Nothing was done: the answerer owns no such queue by the table of this epoch. The ask comes back.
     Moved { epoch: u64, ask: Ask<'a> },
 }
 
@@ -134,7 +134,7 @@ impl<'a> Ask<'a> {
         Self { number, epoch, is_second, shard, tenant: tenant.0, queue, request }
     }
 
-    /// The partition that has to be the answerer's; None: whoever is asked answers for what it has.
+    /// The partition, or any, of a queue that has to be the answerer's; None: whoever is asked answers for what it has.
     pub(super) fn partition(&self) -> Option<Option<&'a str>> {
         match &self.request {
             Request::Push { partition, .. } | Request::Call { partition, .. } => Some(Some(partition)),
