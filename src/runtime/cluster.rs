@@ -294,7 +294,9 @@ impl Cluster {
     pub(super) fn has_left(&self, consensus: &Consensus, state: &State) -> bool {
         let own = consensus.node();
         let is_noted = state.members().find(own).is_none_or(|row| row.standing == Standing::Down);
-        let is_missed = consensus.electors().counts(own) && consensus.electors().voters().len() == 2;
+        // Of two, or while two sets of voters decide together, what is to be agreed on needs this one's word.
+        let electors = consensus.electors();
+        let is_missed = electors.counts(own) && (electors.voters().len() == 2 || electors.is_joint());
         consensus.is_alone() || !consensus.electors().has(own) || (is_noted && !is_missed && !consensus.is_leader())
     }
 

@@ -35,8 +35,8 @@ const PROPOSAL_SPAN: Duration = Duration::from_secs(2);
 /// How often a node that ends looks whether the others know.
 const LEAVE_EVERY: Duration = Duration::from_millis(20);
 
-/// What the control core runs with.
-pub(super) struct ControlCore {
+/// What a control core is made of.
+pub(super) struct Parts {
     pub(super) mesh: Mesh<Frame>,
     pub(super) shard_count: u16,
     pub(super) defaults: OptionDefaults,
@@ -47,6 +47,20 @@ pub(super) struct ControlCore {
     pub(super) attachment: Option<Attachment>,
     /// The other nodes; None: there are none.
     pub(super) cluster: Option<Cluster>,
+}
+
+/// See the module.
+pub(super) struct ControlCore {
+    mesh: Mesh<Frame>,
+    shard_count: u16,
+    defaults: OptionDefaults,
+    grants: Arc<Grants>,
+    consensus: Consensus,
+    state: State,
+    /// Where declarations and grants are rows; None: nowhere.
+    attachment: Option<Attachment>,
+    /// The other nodes; None: there are none.
+    cluster: Option<Cluster>,
     /// Proposed, and not known to hold.
     waiting: HashMap<ProposalId, Proposal>,
     /// When those are in doubt, in order; some are settled.
@@ -64,16 +78,8 @@ pub(super) struct ControlCore {
 
 impl ControlCore {
     /// The grants of `state` are in force from here on.
-    pub(super) fn new(
-        mesh: Mesh<Frame>,
-        shard_count: u16,
-        defaults: OptionDefaults,
-        grants: Arc<Grants>,
-        consensus: Consensus,
-        state: State,
-        attachment: Option<Attachment>,
-        cluster: Option<Cluster>,
-    ) -> Self {
+    pub(super) fn new(parts: Parts) -> Self {
+        let Parts { mesh, shard_count, defaults, grants, consensus, state, attachment, cluster } = parts;
         consensus.gauges().epoch.store(state.members().epoch(), Relaxed);
         state.grants().for_each(|(tenant, grant)| grants.apply(tenant, Some(*grant)));
         Self {

@@ -456,7 +456,7 @@ impl Core {
     /// Writes this core's gauges where any core can read them.
     pub(super) fn publish_gauges(&mut self) {
         self.desk.node_bytes = self.budget.bytes.used();
-        self.gauges.publish(usize::from(self.desk.core.0), &self.shard.gauges(), self.hops);
+        self.gauges.publish(usize::from(self.desk.core.0), &self.shard.gauges(), self.hops, self.forwards);
     }
 
     /// Begins the drain when the node was told to stop: no new connections, parked pops and calls are sent away.

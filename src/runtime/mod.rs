@@ -43,7 +43,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use self::attachment::{Attachment, Boot};
 use self::cluster::{Cluster, Stage};
-use self::control::ControlCore;
+use self::control::{ControlCore, Parts};
 use self::core::Core;
 use self::desk::Desk;
 use self::frame::Frame;
@@ -305,9 +305,16 @@ fn start_control(
     let told = Arc::clone(&is_over);
     let attachment = node.config.postgres.clone().map(|target| Attachment::start(target, Arc::clone(&waker))).transpose();
     let (attachment, boot) = attachment.map_err(|error| StartError::Store { cause: error.to_string() })?.unzip();
-    let shard_count = node.config.cores.shard_count as u16;
-    let grants = Arc::clone(&node.grants);
-    let control = ControlCore::new(mesh, shard_count, node.option_defaults(), grants, consensus, state, attachment, cluster);
+    let control = ControlCore::new(Parts {
+        mesh,
+        shard_count: node.config.cores.shard_count as u16,
+        defaults: node.option_defaults(),
+        grants: Arc::clone(&node.grants),
+        consensus,
+        state,
+        attachment,
+        cluster,
+    });
     let thread = thread::spawn(move || {
         if std::panic::catch_unwind(AssertUnwindSafe(|| control.run(&told))).is_err() {
             log::error!("the control core failed; the node stops, since nothing could be declared any more");

@@ -137,7 +137,8 @@ impl Placement {
     /// The other node of an incarnation, and how many shards it has.
     pub(super) fn node_of(&self, incarnation: u64) -> Option<(NodeId, u16)> {
         let cluster = self.cluster.as_ref()?;
-        let member = cluster.members.of_incarnation(incarnation).filter(|member| member.id != cluster.me)?;
+        let is_there = |member: &&Member| member.id != cluster.me && member.standing != Standing::Down;
+        let member = cluster.members.of_incarnation(incarnation).filter(is_there)?;
         Some((member.id, member.shard_count))
     }
 
