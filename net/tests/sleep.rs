@@ -61,9 +61,33 @@ fn a_core_that_is_never_idle_lets_other_tasks_and_timers_run() {
             driver.turn(|_, _| {});
             driver.sleep(None, || true).await;
         }
-        // The heartbeat alone would be five.
         assert!(ticks.get() >= 20, "{} ticks of a millisecond in half a second", ticks.get());
         ticker.cancel().await;
+    });
+}
+
+/// The executor may park although a task of its own was woken (see the driver's `take_breath`): with such a short preemption timer it does so
+/// again and again.
+#[test]
+fn a_breath_in_which_the_executor_overlooks_a_task_is_short() {
+    let builder = LocalExecutorBuilder::new(Placement::Unbound).io_memory(0).ring_depth(128).preempt_timer(Duration::from_micros(20));
+    builder.make().expect("an executor").run(async {
+        let (mut driver, clock) = polling(Duration::ZERO, Vec::new());
+        let mut longest = Vec::new();
+        // A busy machine has pauses too, but not in each of them.
+        while longest.len() < 4 && longest.last().is_none_or(|ns| *ns >= 50 * MILLISECOND) {
+            let until = clock.now_ns() + 1_000 * MILLISECOND;
+            let mut longest_ns = 0;
+            while clock.now_ns() < until {
+                let began_at = clock.now_ns();
+                driver.turn(|_, _| {});
+                driver.sleep(None, || true).await;
+                longest_ns = longest_ns.max(clock.now_ns() - began_at);
+            }
+            longest.push(longest_ns);
+        }
+        println!("longest breaths: {longest:?} ns");
+        assert!(longest.last().is_some_and(|ns| *ns < 50 * MILLISECOND), "{longest:?} ns");
     });
 }
 
