@@ -80,7 +80,8 @@ impl Stream {
     /// Reads for at most `wait`. Whether anything came; an end counts.
     fn read(&mut self, wait: Duration) -> bool {
         self.socket.set_read_timeout(Some(wait)).expect("a socket");
-        let mut piece = [0; 64 << 10];
+        // Large: what has come is looked through after each.
+        let mut piece = vec![0; 1 << 20];
         match self.socket.read(&mut piece) {
             Ok(0) => panic!("closed after {:?}", self.text),
             Ok(count) => {

@@ -11,7 +11,7 @@ use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use super::process::client::{Client, get, pop, push};
 use super::process::trials::holds_once;
 use super::process::{Node, raise_open_files, serve};
-use super::times::{HERE, Times, cpu_time, cpus_of_cores, oversleep, since_us};
+use super::times::{HERE, Times, cpus_of_cores, oversleep, scheduled, since_us};
 use super::{alone, hammer, start};
 
 /// Threads that wake one after the other until a pop's client knows: the core that keeps its deadline, the core of its connection, itself.
@@ -159,13 +159,22 @@ fn a_saturated_core_keeps_its_timers_and_other_connections(shards: usize) {
     let is_long = std::env::var_os("MAYFLY_LONG").is_some();
     let span = Duration::from_secs(if is_long { 10 } else { 3 });
     holds_once(|| {
-        let cpu = cpu_time(node.pid());
+        let before = scheduled(node.pid());
         let (latenesses, trips) = saturated(node.address, span);
-        println!("saturated, {shards} shards: the node used {:?} of CPU in {span:?}", cpu_time(node.pid()) - cpu);
+        let after = scheduled(node.pid());
+        let (ran, waited) = (after.0 - before.0, after.1 - before.1);
+        // A core that has a third of a CPU takes three times as long for everything.
+        let stretch = (ran + waited) as f64 / ran.max(1) as f64;
+        let stretched = |us: f64| (us * stretch.max(1.0)) as i64;
+        println!(
+            "saturated, {shards} shards: the node ran {} ms and waited {} ms for a CPU in {span:?}",
+            ran / 1_000_000,
+            waited / 1_000_000
+        );
         latenesses.print(&format!("saturated, {shards} shards, lateness of 50 ms timeouts"));
         trips.print(&format!("saturated, {shards} shards, round trip of a push and a pop"));
-        latenesses.within(&[(0.5, 10_000), (0.99, 50_000)])?;
-        trips.within(&[(0.99, 50_000)])?;
+        latenesses.within(&[(0.5, stretched(10_000.0)), (0.99, stretched(50_000.0))])?;
+        trips.within(&[(0.99, stretched(50_000.0))])?;
         // The design's bound, for a release build and a quiet machine.
         if is_long { latenesses.within(&[(0.999, 5_000)]) } else { Ok(()) }
     });

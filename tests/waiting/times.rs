@@ -42,15 +42,6 @@ pub(crate) fn since_us(from: Instant) -> i64 {
     from.elapsed().as_micros() as i64
 }
 
-/// CPU time of a process, of ticks of 10 ms.
-pub(crate) fn cpu_time(pid: u32) -> Duration {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("its stat");
-    let (_, after_name) = stat.rsplit_once(')').expect("a name");
-    let fields: Vec<_> = after_name.split_whitespace().collect();
-    let ticks = |index: usize| fields[index].parse::<u64>().expect("ticks");
-    Duration::from_millis(10 * (ticks(11) + ticks(12)))
-}
-
 /// The thread that calls.
 pub(crate) const HERE: Pid = Pid::from_raw(0);
 
@@ -71,4 +62,15 @@ pub(crate) fn oversleep(cpus: &CpuSet, span: Duration) -> i64 {
     let asleep = Instant::now();
     sleep(span);
     since_us(asleep) - span.as_micros() as i64
+}
+
+/// How long the threads of a process ran, and how long they waited for a CPU, in nanoseconds; nothing where the kernel does not say.
+pub(crate) fn scheduled(pid: u32) -> (u64, u64) {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("its threads");
+    let of_task = |task: std::fs::DirEntry| {
+        let text = std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
+        let mut fields = text.split_whitespace().map(|field| field.parse().unwrap_or(0));
+        (fields.next().unwrap_or(0), fields.next().unwrap_or(0))
+    };
+    tasks.map_while(Result::ok).map(of_task).fold((0, 0), |(ran, waited), (ran_too, waited_too)| (ran + ran_too, waited + waited_too))
 }
