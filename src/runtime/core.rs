@@ -35,6 +35,8 @@ const TICK_COUNT: usize = 2_048;
 const DATE_NS: u64 = 500_000_000;
 /// A body that comes slower than this for longer than its grace is given up: bytes a second.
 const BODY_BYTES_PER_SECOND_MIN: u64 = 1_024;
+/// Requests of at most this many bytes, when they are all that a turn has to tell, have their answers sent at once: more are gathered.
+const HURRIED_BYTES_MAX: usize = 1_024;
 /// How long a drain may take: what is being sent then is cut.
 const DRAIN_NS: u64 = 15_000_000_000;
 
@@ -201,7 +203,14 @@ impl Core {
             return;
         }
         if session.stash.is_empty() && !session.must_wait() {
-            return self.read(connections, id, bytes);
+            let is_hurried = connections.is_calm() && bytes.len() <= HURRIED_BYTES_MAX;
+            self.desk.may_hurry = is_hurried;
+            self.read(connections, id, bytes);
+            self.desk.may_hurry = false;
+            if is_hurried {
+                connections.send_now(id);
+            }
+            return;
         }
         session.stash.extend_from_slice(bytes);
         if session.stash.len() > STASH_BYTES_MAX && !session.is_paused {

@@ -35,6 +35,8 @@ pub(super) struct Desk {
     pub(super) node_bytes: u64,
     /// The connection whose bytes are being read: it goes on by itself when its request is answered.
     pub(super) reading: Option<ConnectionId>,
+    /// The first answer to another connection than the one being read is sent at once: whoever waits for it wakes meanwhile.
+    pub(super) may_hurry: bool,
     /// Connections that were answered later, and go on reading.
     pub(super) answered: Vec<ConnectionId>,
     /// What answers gave that reached nobody.
@@ -79,6 +81,7 @@ impl Desk {
             date: DateText::new(SystemTime::now()),
             node_bytes: 0,
             reading: None,
+            may_hurry: false,
             answered: Vec::new(),
             returns: Vec::new(),
             replied: Vec::new(),
@@ -167,6 +170,13 @@ impl Clerk<'_> {
             self.connections.close(id);
         } else if self.desk.reading != Some(id) {
             self.desk.answered.push(id);
+            self.hurry(id);
+        }
+    }
+
+    fn hurry(&mut self, id: ConnectionId) {
+        if std::mem::take(&mut self.desk.may_hurry) {
+            self.connections.send_now(id);
         }
     }
 
@@ -359,6 +369,7 @@ impl Clerk<'_> {
         if let Some(session) = self.desk.sessions.get(id) {
             session.pending = None;
             self.desk.streamed.push(id);
+            self.hurry(id);
         }
     }
 
