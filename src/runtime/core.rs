@@ -307,9 +307,9 @@ impl Core {
                 connections.resume(id);
             }
             self.read(connections, id, &stash);
-            let Some(session) = self.desk.sessions.get(id) else { continue };
-            if session.is_finished && !session.must_wait() {
-                self.close(connections, id);
+            if self.desk.sessions.get(id).is_some_and(|session| session.is_finished) {
+                // What lay before its FIN may have come to wait only now.
+                self.finished(connections, id);
             }
         }
     }

@@ -145,3 +145,22 @@ fn answers_that_could_not_be_sent_are_taken_back_on_one_shard() {
 fn answers_that_could_not_be_sent_are_taken_back_on_four_shards() {
     answers_that_could_not_be_sent_are_taken_back(4);
 }
+
+#[test]
+fn a_pop_behind_a_request_of_another_core_does_not_wait_for_a_client_that_left() {
+    let _alone = alone();
+    let node = start(4);
+    let mut control = Client::connect(node.address);
+    let leave = |partition: u64| {
+        let mut client = Client::connect(node.address);
+        // The first is answered by the partition's core, when the client's FIN has come.
+        client.send(push("busy", &format!("p{partition}"), [0]) + &pop("empty", LONG));
+        client.finish();
+        client
+    };
+    for mut client in (0..32).map(leave) {
+        assert_eq!(client.answer().status, 201, "what it asked without waiting is answered");
+        client.assert_ended_within(WAKE_MAX);
+    }
+    await_parked(&node, &mut control, 0);
+}
