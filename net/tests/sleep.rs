@@ -150,9 +150,17 @@ fn cpu_time_of_this_thread() -> Duration {
     nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID).expect("a clock").into()
 }
 
-/// Eight fruitless polls of 5 ms, and then no more.
-fn is_given_up(spent: Duration) -> bool {
-    (Duration::from_millis(10)..Duration::from_millis(200)).contains(&spent)
+/// CPU time of 100 waits of 10 ms in which nothing comes.
+async fn cpu_time_of_idle_waits(driver: &mut Driver, clock: Clock) -> Duration {
+    let before = cpu_time_of_this_thread();
+    for _ in 0..100 {
+        let until = clock.now_ns() + 10 * MILLISECOND;
+        while clock.now_ns() < until {
+            driver.turn(|_, _| {});
+            driver.sleep(Some(until), || false).await;
+        }
+    }
+    cpu_time_of_this_thread() - before
 }
 
 #[test]
@@ -160,22 +168,18 @@ fn polling_that_keeps_finding_nothing_is_given_up() {
     let executor = LocalExecutorBuilder::new(Placement::Unbound).io_memory(0).ring_depth(128).make().expect("an executor");
     executor.run(async {
         let (mut driver, clock) = polling(Duration::from_millis(5), Vec::new());
+        let (mut still, still_clock) = polling(Duration::ZERO, Vec::new());
+        // A poll or a few of 5 ms, and then no more: a hundred would be half a second.
+        let is_given_up = |polled: Duration| (Duration::from_millis(3)..Duration::from_millis(200)).contains(&polled);
         // On a busy machine a sleep of 20 us may take longer than polling would, which earns nothing.
-        let mut spent = Vec::new();
-        while spent.len() < 5 && !spent.last().is_some_and(|spent| is_given_up(*spent)) {
+        let mut polled = Vec::new();
+        while polled.len() < 5 && !polled.last().is_some_and(|polled| is_given_up(*polled)) {
+            let without = cpu_time_of_idle_waits(&mut still, still_clock).await;
             earn_credit(&mut driver, clock).await;
-            let before = cpu_time_of_this_thread();
-            for _ in 0..100 {
-                let until = clock.now_ns() + 10 * MILLISECOND;
-                while clock.now_ns() < until {
-                    driver.turn(|_, _| {});
-                    driver.sleep(Some(until), || false).await;
-                }
-            }
-            spent.push(cpu_time_of_this_thread() - before);
+            polled.push(cpu_time_of_idle_waits(&mut driver, clock).await.saturating_sub(without));
         }
-        println!("a second of idle waits: {spent:?} of CPU");
-        assert!(spent.last().is_some_and(|spent| is_given_up(*spent)), "{spent:?}");
+        println!("CPU of polling in a second of idle waits: {polled:?}");
+        assert!(polled.last().is_some_and(|polled| is_given_up(*polled)), "{polled:?}");
     });
 }
 

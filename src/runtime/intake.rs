@@ -89,6 +89,7 @@ impl Core {
             }
             Route::Health => self.say(asking, Status::Ok, br#"{"status":"alive"}"#),
             Route::Ready if self.desk.is_draining => self.say(asking, Status::ServiceUnavailable, br#"{"status":"draining"}"#),
+            Route::Ready if !self.placement.is_member() => self.say(asking, Status::ServiceUnavailable, br#"{"status":"joining"}"#),
             Route::Ready => self.say(asking, Status::Ok, br#"{"status":"ready"}"#),
             Route::Metrics => {
                 self.publish_gauges();

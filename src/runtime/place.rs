@@ -95,6 +95,12 @@ impl Placement {
         self.cluster.as_ref().map_or(0, |cluster| cluster.members.epoch())
     }
 
+    /// Whether this node serves: alone it does, in a cluster when the table says so of this start.
+    pub(super) fn is_member(&self) -> bool {
+        let Some(Cluster { me, incarnation, members }) = &self.cluster else { return true };
+        members.find(*me).is_some_and(|own| own.incarnation == *incarnation && own.standing == Standing::Live)
+    }
+
     /// Where a partition is served.
     pub(super) fn of_partition(&self, tenant: Tenant, queue: &str, partition: &str) -> Result<Place, Unowned> {
         let Some(cluster) = &self.cluster else { return Ok(Place::Here(shard_of(tenant, queue, partition, self.shard_count))) };
@@ -204,7 +210,8 @@ mod tests {
     fn what_an_earlier_start_owned_is_nobodys() {
         let mut placement = Placement::new(1, Some((NodeId(1), 5)));
         assert!(placement.follow(&Arc::new(table(&[(1, 1)]))));
-        assert_eq!(placement.of_queue(TENANT, "q"), Err(Unowned));
+        assert_eq!((placement.of_queue(TENANT, "q"), placement.is_member()), (Err(Unowned), false));
+        assert!(Placement::new(1, None).is_member() && self::placement(1).is_member());
     }
 
     #[test]

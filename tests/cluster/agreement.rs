@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::nodes::{Nodes, declaration, standing};
-use crate::process::client::{pop, push};
+use crate::process::client::{get, pop, push};
 
 #[test]
 fn three_nodes_agree_and_survive_their_leader() {
@@ -63,9 +63,13 @@ fn a_node_is_added_and_removed_by_an_operator() {
     nodes.wait_for_live(&[1]);
     nodes.declare(1, "before", Duration::ZERO);
     nodes.begin(2, 1..=2, true);
+    let joining = nodes.client(2).ask(get("/ready"));
+    assert_eq!((joining.status, joining.json()), (503, json!({"status": "joining"})));
+    nodes.client(2).ask(push("q", "Default", [1])).assert_failure(503, "owner_moved");
     assert!(nodes.operate(1, &["add", "2"]).status.success());
     nodes.wait_for(1, "both vote", |status| status["voters"] == json!([1, 2]));
     nodes.wait_for_live(&[1, 2]);
+    assert_eq!(nodes.client(2).ask(get("/ready")).status, 200);
     nodes.wait_for_declared(2, &["before"]);
     nodes.declare(2, "later", Duration::from_secs(2));
     nodes.wait_for_declared(1, &["before", "later"]);

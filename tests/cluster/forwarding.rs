@@ -60,6 +60,8 @@ fn every_request_is_served_by_every_node() {
     let nodes = Nodes::start(3, 0, &[]);
     nodes.wait_for_live(&[1, 2, 3]);
     for owner in 1..=3 {
+        let listing = nodes.client(owner).ask(get("/api/v1/ephemeral/queues")).json();
+        assert!(listing["cellBytes"].as_u64() > Some(0), "a node that holds no queue holds its links: {listing}");
         let queue = queue_of(&nodes, owner);
         let (near, far) = (1 + owner % 3, 1 + (owner + 1) % 3);
         // Pushed at one, parked at another, acked at a third.

@@ -271,7 +271,8 @@ impl World {
                     electors.voters().find(|other| *other != id && near(*other)).into_iter().for_each(|to| running.consensus.transfer(to));
                     stops = None;
                 }
-                let is_down = running.state.members().find(id).is_some_and(|row| row.standing == Standing::Down);
+                // One that was stopped before anybody heard of it has no row.
+                let is_down = running.state.members().find(id).is_none_or(|row| row.standing == Standing::Down);
                 is_down.then_some(ElectorChange::Leaves(id))
             } else {
                 None

@@ -31,6 +31,9 @@ use crate::control::NodeId;
 /// Bytes of a link that the other node has not taken: beyond, it is asked for nothing more; what it asks is not read.
 const UNSENT_BYTES_MAX: usize = 16 << 20;
 
+/// What a link is charged to the node for its tables, beside what it has not sent: bytes.
+const LINK_BYTES: u64 = 4_096;
+
 /// See the module.
 #[derive(Default)]
 pub(super) struct Peers {
@@ -102,6 +105,7 @@ impl Core {
         let Some(id) = connections.adopt(socket) else {
             return log::warn!(node = node.0; "a link to another node is given up: this core has too many connections");
         };
+        self.budget.bytes.charge_unbounded(LINK_BYTES);
         let side = if is_dialled { Side::Asking(HashMap::default()) } else { Side::Answering(Deliveries::default()) };
         self.desk.peers.links.push(Link { id, node, incarnation, frames: Frames::default(), side, is_paused: false, is_over: false });
     }
@@ -194,6 +198,7 @@ impl Core {
         self.end_link(connections, id, "the connection broke");
         let Some(index) = self.desk.peers.links.iter().position(|link| link.id == id) else { return };
         let link = self.desk.peers.links.swap_remove(index);
+        self.budget.bytes.release(LINK_BYTES);
         if matches!(link.side, Side::Asking(_)) {
             let control = usize::from(self.control().0);
             self.desk.mesh.send(control, Frame::LinkLost { node: link.node, incarnation: link.incarnation });
