@@ -254,6 +254,7 @@ impl World {
         let leaver = self.leaver;
         let (all, now): (Vec<NodeId>, _) = (self.nodes.iter().map(|node| node.id).collect(), self.now);
         let mut stops = None;
+        let is_stopped = self.nodes.iter().any(|node| Some(node.id) == leaver && node.starts_at == NEVER);
         let leading = self.nodes.iter_mut().filter(|node| node.wakes_at <= now).filter_map(|node| node.running.as_mut());
         for running in leading.filter(|running| running.consensus.is_leader()) {
             let electors = running.consensus.electors().clone();
@@ -272,9 +273,11 @@ impl World {
                     stops = None;
                 }
                 // One that was stopped before anybody heard of it has no row.
-                let is_down = running.state.members().find(id).is_none_or(|row| row.standing == Standing::Down);
+                let is_down = running.state.members().find(id).map_or(is_stopped, |row| row.standing == Standing::Down);
                 is_down.then_some(ElectorChange::Leaves(id))
             } else {
+                // One that came back after it was let go is stopped again.
+                stops = leaver.filter(|id| !electors.has(*id));
                 None
             };
             if let Some(change) = change {
