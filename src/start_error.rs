@@ -29,6 +29,11 @@ pub enum StartError {
         /// Why, with what to do.
         cause: String,
     },
+    /// The node cannot be one of its cluster.
+    Peers {
+        /// Why, with what to do.
+        cause: String,
+    },
     /// A core could not be set up: its executor, its ring or its memory.
     Core {
         /// The shard of that core.
@@ -59,7 +64,7 @@ impl fmt::Display for StartError {
             Self::Identity(unusable) => unusable.fmt(f),
             Self::Tls(refused) => write!(f, "TLS (--tls-cert, --tls-key): {refused}"),
             Self::Log(fault) => fault.fmt(f),
-            Self::Store { cause } => f.write_str(cause),
+            Self::Store { cause } | Self::Peers { cause } => f.write_str(cause),
             Self::Core { shard_index, cause } => {
                 write!(
                     f,

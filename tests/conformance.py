@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The shared conformance cases against a built node, at one shard and at four. Closes with `N passed, N failed`.
+"""The shared conformance cases against a built node, at one shard and at four, and against one of three nodes. Closes with `N passed, N failed`.
 
 The cases are run by their own runner from where they lie (../shared/conformance, or $MAYFLY_SHARED/conformance). A case that needs a
 specially started server gets one; one that needs something not listed in SERVERS is a failure, so that none is skipped in silence.
@@ -22,6 +22,10 @@ SERVERS = {
 }
 
 
+# In the place of a number of shards.
+CLUSTER = "three nodes"
+
+
 def cases_by_need(case_files):
     """Need (or None) → names of the cases, read from the case files themselves."""
     sys.path.insert(0, node.CONFORMANCE)
@@ -38,6 +42,12 @@ def cases_by_need(case_files):
     return by_need
 
 
+def start(a, shards, need, environment):
+    if shards == CLUSTER:
+        return node.Cluster(a.binary, a.logs, 3)
+    return node.Node(a.binary, os.path.join(a.logs, "node-%d-%s.log" % (shards, need)), ["--shards", str(shards)], environment)
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--binary", required=True)
@@ -50,9 +60,12 @@ def main():
     passed = failed = 0
     for name, reason in EXCLUDED_PEER_CASES.items():
         print("excluded %s: %s" % (name, reason))
-    for shards in a.shards or [1, 4]:
+    # Of three nodes the cases' queues are mostly another one's than that which is asked.
+    for shards in a.shards or [1, 4, CLUSTER]:
         for need, names in by_need.items():
-            label = "%d shards, %s" % (shards, "as it comes" if need is None else need)
+            if shards == CLUSTER and need is not None:
+                continue
+            label = "%s, %s" % (shards if shards == CLUSTER else "%d shards" % shards, "as it comes" if need is None else need)
             if need not in SERVERS:
                 print("FAIL %s: no server for cases that need it: %s" % (label, ", ".join(names)))
                 failed += len(names)
@@ -62,7 +75,7 @@ def main():
             files = [x for f in case_files for x in ("--cases", f)]
             runner = [sys.executable, os.path.join(node.CONFORMANCE, "conformance.py"), *files, "--only", only, *flags]
             try:
-                with node.Node(a.binary, os.path.join(a.logs, "node-%d-%s.log" % (shards, need)), ["--shards", str(shards)], environment) as server:
+                with start(a, shards, need, environment) as server:
                     if need == "restart_cmd":
                         runner.append(server.restart_command())
                     good, bad = node.run_suite([*runner, "--base-url", server.url])

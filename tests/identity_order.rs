@@ -21,15 +21,19 @@ enum Due {
     Role,
     Tenant,
     Body,
+    Switch,
     Shape,
+    Grant,
     Rate,
     Queue,
     Node,
 }
 
-use Due::{Body, Form, NoToken, Path, Queue, Rate, Role, Shape, Tenant};
+use Due::{Body, Form, Grant, NoToken, Path, Queue, Rate, Role, Shape, Switch, Tenant};
 
-const ALL: [Due; 10] = [Form, Path, NoToken, Role, Tenant, Body, Shape, Rate, Queue, Due::Node];
+const ALL: [Due; 12] = [Form, Path, NoToken, Role, Tenant, Body, Switch, Shape, Grant, Rate, Queue, Due::Node];
+/// Those that no request makes: the node is so.
+const OF_THE_NODE: [Due; 3] = [Switch, Grant, Rate];
 
 impl Due {
     fn answer(self) -> (u16, &'static str) {
@@ -40,6 +44,8 @@ impl Due {
             Role => (403, "forbidden"),
             Tenant | Shape => (400, "ephemeral_bad_request"),
             Body => (413, "payload_too_large"),
+            Switch => (503, "ephemeral_disabled"),
+            Grant => (403, "feature_gated"),
             Rate => (429, "rate_limited"),
             Queue => (429, "queue_full"),
             Self::Node => (503, "ephemeral_unavailable"),
@@ -107,29 +113,46 @@ fn filled(arguments: &[&str]) -> Node {
 
 #[test]
 fn of_two_refusals_the_outer_one_is_told_and_neither_leaves_a_trace() {
-    for (is_spent, node) in [(false, &filled(&[])), (true, &filled(&["--rate", "1", "--burst", "10"]))] {
+    for of_node in [None, Some(Switch), Some(Grant), Some(Rate)] {
+        let node = filled(if of_node == Some(Rate) { &["--rate", "1", "--burst", "10"] } else { &[] });
         let state = |client: &mut Client| {
             let queues = client.ask(authorized("admin", &get("/api/v1/ephemeral/queues"))).json();
             (queues, node.metric(client, "queen_ephemeral_bytes"))
         };
         let mut client = Client::connect(node.address);
         let before = state(&mut client);
+        set(&mut client, of_node, false);
         for (index, outer) in ALL.into_iter().enumerate() {
             for inner in ALL[index..].iter().copied() {
                 let pair = [outer, inner];
                 // One request has one token or none.
-                if pair.contains(&Rate) != is_spent || pair == [NoToken, Role] {
+                let is_so = OF_THE_NODE.iter().all(|due| pair.contains(due) == (of_node == Some(*due)));
+                if !is_so || pair == [NoToken, Role] {
                     continue;
                 }
-                let answer = ask(node, &request(&pair));
+                let answer = ask(&node, &request(&pair));
                 let (status, code) = outer.answer();
                 answer.assert_failure(status, code);
                 assert!(String::from_utf8_lossy(&answer.body).contains(outer.prose()), "{pair:?}: {answer:?}");
                 assert_eq!(answer.header("www-authenticate"), (outer == NoToken).then_some("Bearer"), "{pair:?}");
             }
         }
+        set(&mut client, of_node, true);
         assert_eq!(state(&mut client), before);
     }
+}
+
+/// Makes the node refuse every push for what it is, or not any more. A rate is spent already.
+fn set(client: &mut Client, of_node: Option<Due>, serves: bool) {
+    let (route, body) = match of_node {
+        Some(Switch) => ("/api/v1/system/ephemeral", json!({ "enabled": serves })),
+        Some(Grant) => {
+            ("/api/v1/system/quota", json!({ "tenant": "00000000-0000-0000-0000-000000000001", "kind": "ephemeral", "enabled": serves }))
+        }
+        _ => return,
+    };
+    let answer = client.ask(authorized("admin", &post(route, &body.to_string())));
+    assert_eq!(answer.status, 200, "{answer:?}");
 }
 
 #[test]

@@ -101,6 +101,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 fn an_unknown_key_is_looked_for_at_a_bounded_rate_and_bad_answers_leave_the_keys_known() {
     let issuer = Issuer::start(None);
     issuer.publish_keys(&[tokens::RSA_JWK]);
+    let began = Instant::now();
     let node = start(&format!("http://{}/keys?hush", issuer.address), "3600", &[]);
     let (first, second) = (signed("rsa", tokens::RSA), signed("other-rsa", tokens::OTHER_RSA));
     assert_eq!((status(&node, &first), status(&node, &second)), (200, 401));
@@ -117,11 +118,11 @@ fn an_unknown_key_is_looked_for_at_a_bounded_rate_and_bad_answers_leave_the_keys
     wait_until("the new key", || status(&node, &second) == 200);
     assert_eq!(status(&node, &first), 401, "its key is gone, and so is what was kept of it");
     let asked = issuer.asked.lock().expect("unpoisoned").clone();
+    // A fetch that failed is repeated sooner, by itself: after a second, then after more. Tokens asked for keys far more often.
     for pair in asked.windows(2) {
-        // A fetch that failed is repeated sooner, by itself.
-        assert!(pair[1] - pair[0] > Duration::from_millis(900), "{asked:?}");
+        assert!(pair[1] - pair[0] > Duration::from_millis(500), "{asked:?}");
     }
-    assert!(asked.len() <= 8, "{asked:?}");
+    assert!(asked.len() as u64 <= 3 + began.elapsed().as_secs(), "{asked:?}");
     let (_, log) = node.stop();
     assert!(log.contains("the keys of tokens cannot be fetched") && !log.contains("hush"), "{log}");
 }

@@ -1,5 +1,5 @@
 """A built node as a child process on a free loopback port, for the process-level suites. Standard library only."""
-import os, re, shutil, signal, socket, subprocess, sys, tempfile, threading, time, urllib.request
+import json, os, re, shutil, signal, socket, subprocess, sys, tempfile, threading, time, urllib.request
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SHARED = os.environ.get("MAYFLY_SHARED") or os.path.join(ROOT, "..", "shared")
@@ -116,6 +116,54 @@ class Node:
     def log_tail(self, lines=20):
         with open(self.log_path, errors="replace") as f:
             return "".join(f.readlines()[-lines:])
+
+
+class Cluster:
+    """Nodes of one cluster: `with Cluster(binary, folder_of_logs, 3) as cluster:` serves on cluster.url, which is its first node's."""
+
+    def __init__(self, binary, logs, count):
+        self.secret = tempfile.NamedTemporaryFile("w", prefix="mayfly-test-", suffix=".secret")
+        self.secret.write("a secret of the suites\n")
+        self.secret.flush()
+        held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+        peers = ",".join("%d=127.0.0.1:%d" % (i + 1, s.getsockname()[1]) for i, s in enumerate(held))
+        for s in held:
+            s.close()
+        self.nodes = []
+        try:
+            for i in range(count):
+                arguments = ["--shards", "2", "--node-id", str(i + 1), "--peers", peers, "--cluster-secret-file", self.secret.name]
+                self.nodes.append(Node(binary, os.path.join(logs, "node-%d-of-%d.log" % (i + 1, count)), arguments))
+        except BaseException:
+            self.stop()
+            raise
+
+    def __enter__(self):
+        try:
+            for one in self.nodes:
+                one._wait_for_health()
+            self.url = self.nodes[0].url
+            deadline = time.monotonic() + START_S
+            while not all(self._lives(one) for one in self.nodes):
+                if time.monotonic() > deadline:
+                    raise RuntimeError("the nodes do not find each other\n%s" % self.nodes[0].log_tail())
+                time.sleep(0.05)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def _lives(self, one):
+        with urllib.request.urlopen(one.url + "/api/v1/system/cluster", timeout=START_S) as answer:
+            members = json.loads(answer.read())["members"]
+        return [m["standing"] for m in members] == ["live"] * len(self.nodes)
+
+    def stop(self):
+        for one in self.nodes:
+            one.stop()
+
+    def __exit__(self, *_):
+        self.stop()
 
 
 def counts(text):

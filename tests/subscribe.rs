@@ -13,7 +13,7 @@ use serde_json::Value;
 use socket2::SockRef;
 
 /// How long something that must happen may take on a busy test machine.
-const SOON: Duration = Duration::from_secs(5);
+const SOON: Duration = Duration::from_secs(10);
 
 /// One event.
 #[derive(Clone, Debug)]
@@ -80,7 +80,8 @@ impl Stream {
     /// Reads for at most `wait`. Whether anything came; an end counts.
     fn read(&mut self, wait: Duration) -> bool {
         self.socket.set_read_timeout(Some(wait)).expect("a socket");
-        let mut piece = [0; 64 << 10];
+        // Large: what has come is looked through after each.
+        let mut piece = vec![0; 1 << 20];
         match self.socket.read(&mut piece) {
             Ok(0) => panic!("closed after {:?}", self.text),
             Ok(count) => {
@@ -229,7 +230,7 @@ fn a_quiet_stream_has_a_comment_after_fifteen_seconds() {
     let began = Instant::now();
     stream.until("a comment", |stream| !stream.text.is_empty());
     assert_eq!(stream.text, ": keep-alive\n\n");
-    assert!((14..20).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+    assert!((14..29).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
     pushed(&mut control(&node), "Default", [0]);
     assert_eq!(stream.payloads(1), numbers(0..1));
 }
@@ -267,13 +268,13 @@ fn a_client_that_leaves_is_forgotten_and_its_group_half_a_minute_later() {
     drop(stream);
     let left_at = Instant::now();
     while node.metric(&mut client, "mayfly_waiters") != 0 {
-        assert!(left_at.elapsed() < Duration::from_secs(1), "it is still parked");
+        assert!(left_at.elapsed() < SOON, "it is still parked");
         sleep(Duration::from_millis(10));
     }
     pushed(&mut client, "a", [1]);
     let names = |client: &mut Client| depth(client)["groups"].as_array().expect("groups").len();
     while names(&mut client) > 0 {
-        assert!(left_at.elapsed() < Duration::from_secs(35), "its group stays");
+        assert!(left_at.elapsed() < Duration::from_secs(50), "its group stays");
         sleep(Duration::from_millis(100));
     }
     assert!(left_at.elapsed() > Duration::from_secs(28), "{:?}", left_at.elapsed());

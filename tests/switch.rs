@@ -77,6 +77,48 @@ fn switched_off_nothing_is_delivered_and_switched_on_a_parked_pop_has_it_at_once
 }
 
 #[test]
+fn switched_off_a_call_waits_on_and_a_stream_is_silent_and_both_have_theirs_when_it_is_on_again() {
+    let node = Node::start(serve(2, &[]));
+    let mut admin = Client::connect(node.address);
+    let mut caller = Client::connect(node.address);
+    caller.send(post("/api/v1/ephemeral/call", r#"{"queue":"rpc","payload":7,"timeout":60000}"#));
+    while node.metric(&mut admin, "mayfly_calls") < 1 {}
+    let mut brief = Client::connect(node.address);
+    brief.send(post("/api/v1/ephemeral/call", r#"{"queue":"rpc","payload":8,"timeout":300}"#));
+    while node.metric(&mut admin, "mayfly_calls") < 2 {}
+    assert_eq!(admin.ask(post("/api/v1/ephemeral/configure", r#"{"queue":"s","options":{"leaseSeconds":1}}"#)).status, 201);
+    assert_eq!(admin.ask(push("s", "Default", [1])).status, 201);
+    assert_eq!(admin.ask(pop("s", "&group=g")).messages().len(), 1);
+    let mut stream = Client::connect(node.address);
+    stream.send(get("/api/v1/ephemeral/subscribe?queue=s&group=g"));
+    while node.metric(&mut admin, "mayfly_waiters") < 1 {}
+
+    turn(&mut admin, false);
+    // A call's own time goes on; what it asked for is withdrawn. Then the lease of what the stream is for ends.
+    brief.answer().assert_failure(504, "no_reply");
+    std::thread::sleep(Duration::from_millis(1_200));
+    let mut arrived = Vec::new();
+    stream.stream.set_nonblocking(true).expect("a socket");
+    let _ = std::io::Read::read_to_end(&mut stream.stream, &mut arrived);
+    assert!(!String::from_utf8_lossy(&arrived).contains("event: message"), "delivered while switched off");
+    stream.stream.set_nonblocking(false).expect("a socket");
+
+    turn(&mut admin, true);
+    stream.stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a socket");
+    let mut piece = [0; 4096];
+    while !String::from_utf8_lossy(&arrived).contains("\"attempts\":2") {
+        let count = std::io::Read::read(&mut stream.stream, &mut piece).expect("an event");
+        assert!(count > 0, "the stream ended");
+        arrived.extend_from_slice(&piece[..count]);
+    }
+    let requests = admin.ask(pop("rpc", "&batch=10")).messages();
+    assert_eq!(requests.len(), 1, "one was withdrawn: {requests:?}");
+    let reply = serde_json::json!({"queue": requests[0]["replyTo"], "messages": [{"payload": [9]}]});
+    assert_eq!(admin.ask(post("/api/v1/ephemeral/push", &reply.to_string())).status, 201);
+    assert_eq!(caller.answer().json(), serde_json::json!({"payload": [9]}));
+}
+
+#[test]
 fn the_switch_is_remembered_over_a_kill() {
     let mut node = start_in(&unused_folder());
     let folder = node.keep_folder();

@@ -3,7 +3,7 @@
 mod process;
 
 use process::client::{Answer, Client, get, post};
-use process::{Node, serve};
+use process::{Node, serve, unused_folder};
 
 const ONE: &str = "00000000-0000-0000-0000-0000000000aa";
 const OTHER: &str = "00000000-0000-0000-0000-0000000000bb";
@@ -236,4 +236,27 @@ fn names_gauges_groups_and_wake_ups_are_each_tenants_own() {
     names.dedup();
     let numbers: Vec<u64> = names.iter().map(|name| u64::from_str_radix(name.rsplit(':').next().unwrap(), 16).unwrap()).collect();
     assert!(numbers.len() == 3 && numbers.windows(2).all(|pair| pair[0].abs_diff(pair[1]) > 1 << 16), "{names:?}");
+}
+
+#[test]
+fn a_grant_is_remembered_over_a_kill() {
+    let start = |folder: &std::path::Path| {
+        let mut command = serve(2, &["--tenancy-header", "on", "--require-grant", "on"]);
+        command.env("MAYFLY_DATA_DIR", folder);
+        Node::start(command)
+    };
+    let mut node = start(&unused_folder());
+    let folder = node.keep_folder();
+    let mut client = Client::connect(node.address);
+    assert_eq!(grant(&mut client, ONE, r#","enabled":true,"maxBytes":4,"maxQueues":1"#).status, 200);
+    assert_eq!(grant(&mut client, OTHER, r#","enabled":false"#).status, 200);
+    node.kill();
+
+    let node = start(&folder);
+    let mut client = Client::connect(node.address);
+    let granted = quota(&mut client, ONE);
+    assert_eq!((&granted["enabled"], &granted["maxBytes"], &granted["maxQueues"]), (&true.into(), &4.into(), &1.into()), "{granted}");
+    assert_eq!(client.ask(of(ONE, &push_of("q", 4))).status, 201);
+    client.ask(of(ONE, &push_of("q", 1))).assert_failure(403, "ephemeral_quota_exceeded");
+    client.ask(of(OTHER, &push_of("q", 1))).assert_failure(403, "feature_gated");
 }

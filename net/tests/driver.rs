@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::thread;
@@ -35,6 +36,69 @@ fn running_out_of_receive_buffers_loses_nothing() {
         config.buffer_bytes = 512;
     });
     echo_many(&server, 8, 200_000);
+}
+
+/// An echo that sends at once whatever it can; `Sent` has to tell all of it before the end.
+fn hasty_echo() -> support::Session {
+    let (mut appended, mut sent) = (HashMap::new(), HashMap::new());
+    Box::new(move |connections, event| {
+        support::echo(connections, event);
+        match *event {
+            Event::Received(id, bytes) => {
+                *appended.entry(id).or_insert(0) += bytes.len() as u64;
+                connections.send_now(id);
+                connections.send_now(id);
+            }
+            Event::Sent { id, offset } => assert!(sent.insert(id, offset).unwrap_or(0) <= offset, "what was sent never shrinks"),
+            Event::Closed { id, sent: all, .. } => {
+                assert_eq!(appended.remove(&id).unwrap_or(0), all, "all of it was counted");
+                assert_eq!(sent.remove(&id).unwrap_or(0), all, "and told");
+            }
+            _ => {}
+        }
+    })
+}
+
+#[test]
+fn what_is_sent_at_once_keeps_its_order_whole_and_is_told() {
+    let server = Server::start(|_| {}, hasty_echo);
+    echo_many(&server, 8, 3 << 20);
+    for _ in 0..8 {
+        server.wait_for(|seen| matches!(seen, Seen::Closed(_, 3_145_728)));
+    }
+}
+
+#[test]
+fn sending_at_once_to_a_peer_that_reset_fails_its_connection_only() {
+    let (busy, is_busy) = std::sync::mpsc::channel();
+    let (go_on, may_go_on) = std::sync::mpsc::channel();
+    let server = Server::start(
+        |_| {},
+        || {
+            Box::new(move |connections: &mut Connections, event: &Event<'_>| {
+                if let Event::Received(id, _) = *event {
+                    busy.send(()).expect("the test waits");
+                    may_go_on.recv().expect("the test goes on");
+                    connections.output(id).expect("open").buffer().extend_from_slice(b"answer");
+                    connections.send_now(id);
+                }
+            })
+        },
+    );
+    let mut gone = server.connect();
+    gone.write_all(b"x").expect("open");
+    is_busy.recv().expect("its byte came");
+    reset(gone);
+    go_on.send(()).expect("the server waits");
+    server.wait_for(|seen| matches!(seen, Seen::Failed(_)));
+    server.wait_for(|seen| matches!(seen, Seen::Closed(..)));
+    let mut alive = server.connect();
+    alive.write_all(b"x").expect("open");
+    is_busy.recv().expect("its byte came");
+    go_on.send(()).expect("the server waits");
+    let mut answer = [0; 6];
+    alive.read_exact(&mut answer).expect("answered");
+    assert_eq!(&answer, b"answer");
 }
 
 #[test]

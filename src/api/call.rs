@@ -249,10 +249,10 @@ pub fn results<'a>(out: &mut Vec<u8>, results: impl IntoIterator<Item = (&'a [u8
 pub const MESSAGES: &[u8] = b",\"messages\":[";
 
 /// Behind [`results`]: the pop that came with the reply was refused.
-pub fn next_refused(out: &mut Vec<u8>, refusal: Refusal) {
+pub fn next_refused(out: &mut Vec<u8>, failure: &Failure) {
     out.extend_from_slice(MESSAGES);
     out.extend_from_slice(b"],\"next\":{\"outcome\":\"refused\",\"code\":\"");
-    out.extend_from_slice(Failure::from(refusal).row().code.as_bytes());
+    out.extend_from_slice(failure.row().code.as_bytes());
     out.extend_from_slice(b"\"}}");
 }
 

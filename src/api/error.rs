@@ -52,6 +52,10 @@ pub enum Failure {
     TooManyChanges,
     /// This node no longer serves the partition; nothing was done.
     OwnerMoved,
+    /// The cluster cannot be changed so, for this reason.
+    ClusterRefused(&'static str),
+    /// The owner's node does not take what it is sent; nothing was done.
+    OwnerBusy,
     /// A core or node that had to take part did not answer in time; what it did is not known.
     ForwardFailed,
 }
@@ -91,7 +95,9 @@ impl Failure {
             Self::NoReply => row(Status::GatewayTimeout, "no_reply", None),
             Self::Disabled => row(Status::ServiceUnavailable, "ephemeral_disabled", Some(1)),
             Self::Undecided | Self::TooManyChanges => row(Status::ServiceUnavailable, "ephemeral_unavailable", Some(1)),
+            Self::ClusterRefused(_) => row(Status::Conflict, "cluster_refused", None),
             Self::OwnerMoved => row(Status::ServiceUnavailable, "owner_moved", Some(1)),
+            Self::OwnerBusy => row(Status::ServiceUnavailable, "ephemeral_unavailable", Some(1)),
             Self::ForwardFailed => row(Status::ServiceUnavailable, "ephemeral_forward_failed", Some(1)),
         }
     }
@@ -160,7 +166,9 @@ impl fmt::Display for Failure {
             Self::Disabled => f.write_str("ephemeral queues are switched off; nothing was done"),
             Self::Undecided => f.write_str("the store of declarations is out of reach; the change may have been made, repeat it"),
             Self::TooManyChanges => f.write_str("too many declarations are being changed; nothing was done, try again"),
+            Self::ClusterRefused(cause) => f.write_str(cause),
             Self::OwnerMoved => f.write_str("the partition is being moved to another owner; nothing was done, try again"),
+            Self::OwnerBusy => f.write_str("the owner's node does not keep up; nothing was done, try again"),
             Self::ForwardFailed => f.write_str("the owner did not answer in time; the outcome is not known"),
         }
     }
@@ -232,7 +240,7 @@ mod tests {
 
     #[test]
     fn the_table_is_the_contract() {
-        let rows: [(Failure, Seen); 28] = [
+        let rows: [(Failure, Seen); 30] = [
             (Refused::Malformed("x").into(), (400, "bad_request", None)),
             (Refused::TargetTooLong.into(), (414, "uri_too_long", None)),
             (Refused::HeadersTooLarge.into(), (431, "headers_too_large", None)),
@@ -260,7 +268,9 @@ mod tests {
             (Failure::Disabled, (503, "ephemeral_disabled", Some(1))),
             (Failure::Undecided, (503, "ephemeral_unavailable", Some(1))),
             (Failure::TooManyChanges, (503, "ephemeral_unavailable", Some(1))),
+            (Failure::ClusterRefused("x"), (409, "cluster_refused", None)),
             (Failure::OwnerMoved, (503, "owner_moved", Some(1))),
+            (Failure::OwnerBusy, (503, "ephemeral_unavailable", Some(1))),
             (Failure::ForwardFailed, (503, "ephemeral_forward_failed", Some(1))),
         ];
         for (failure, wanted) in rows {

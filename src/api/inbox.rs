@@ -5,8 +5,6 @@
 
 use std::borrow::Cow;
 
-use mayfly_shards::NO_INBOX;
-
 use super::id::{self, Incarnation};
 
 const PREFIX: &str = "reply:";
@@ -14,8 +12,15 @@ const PREFIX: &str = "reply:";
 /// Whom an answer, or an ordinary push, is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target<'a> {
-    /// A call's inbox, by its number; [`NO_INBOX`] when it is none of this incarnation.
+    /// A call's inbox of this incarnation, by its number.
     Inbox(u64),
+    /// One of another incarnation, with its number as spelled.
+    Elsewhere {
+        /// Whose.
+        incarnation: u64,
+        /// See [`Incarnation::seq_of`].
+        number: u64,
+    },
     /// A queue.
     Queue(Cow<'a, str>),
 }
@@ -41,7 +46,8 @@ pub fn is_inbox(name: &str) -> bool {
 pub fn target<'a>(name: Cow<'a, str>, incarnation: &Incarnation) -> Target<'a> {
     match parse(&name) {
         None => Target::Queue(name),
-        Some((of, number)) => Target::Inbox(if of == incarnation.number { incarnation.seq_of(number) } else { NO_INBOX }),
+        Some((of, number)) if of == incarnation.number => Target::Inbox(incarnation.seq_of(number)),
+        Some((of, number)) => Target::Elsewhere { incarnation: of, number },
     }
 }
 
@@ -68,7 +74,7 @@ mod tests {
         for number in [1, 0xf, 0x10, 0xabc_def, u64::MAX] {
             let name = name(7, number);
             assert_eq!(target(Cow::Borrowed(&name), &Incarnation::new(7)), Target::Inbox(number), "{name}");
-            assert_eq!(target(Cow::Borrowed(&name), &Incarnation::new(8)), Target::Inbox(NO_INBOX));
+            assert_eq!(target(Cow::Borrowed(&name), &Incarnation::new(8)), Target::Elsewhere { incarnation: 7, number });
         }
         assert_eq!(name(255, 0x2a), "reply:00000000000000ff:2a");
     }

@@ -1,4 +1,4 @@
-//! The parts that the shards of a node report → one listing, one depth. Only a name with a home's part exists: other parts of it are
+//! The parts that shards report, of this node and of others → one listing, one depth. Only a name with a home's part exists: other parts of it are
 //! left over from a queue that is going.
 
 use mayfly_shards::{DepthReport, GroupDepth, PartitionDepth, QueueReport};
@@ -46,6 +46,11 @@ pub fn queue_rows(parts: Vec<Vec<QueueReport>>, limit: usize) -> Vec<QueueReport
 fn add_report(row: &mut QueueReport, part: &mut QueueReport) {
     if part.is_home {
         std::mem::swap(row, part);
+        if part.is_home {
+            // Of another node.
+            row.groups = row.groups.max(part.groups);
+            row.declared |= part.declared;
+        }
     }
     row.depth += part.depth;
     row.bytes += part.bytes;
@@ -62,7 +67,7 @@ pub fn depth(parts: impl IntoIterator<Item = Option<DepthReport>>) -> Option<Que
     let (mut partitions, mut groups) = (Vec::new(), Vec::new());
     for part in parts.into_iter().flatten() {
         if part.is_home {
-            declared = Some(part.declared);
+            declared = Some(part.declared || declared.unwrap_or(false));
         }
         partitions.extend(part.partitions);
         groups.extend(part.groups);

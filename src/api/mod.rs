@@ -16,6 +16,7 @@
 
 pub mod answer;
 pub mod call;
+pub mod cluster;
 pub mod declaration;
 pub mod error;
 pub mod fault;

@@ -40,6 +40,10 @@ pub enum Route {
     SetQuota,
     /// What a tenant may use, and what it uses.
     Quota,
+    /// How the cluster stands.
+    Cluster,
+    /// Take a node into the cluster, or let one go.
+    ChangeCluster,
     /// The process runs.
     Health,
     /// The node takes requests.
@@ -58,7 +62,7 @@ impl Route {
         match self {
             Self::Push | Self::Pop | Self::Subscribe | Self::Ack | Self::Call | Self::Reply => true,
             Self::Configure | Self::Reset | Self::Delete | Self::Queues | Self::Depth => true,
-            Self::SwitchState | Self::Switch | Self::SetQuota | Self::Quota => false,
+            Self::SwitchState | Self::Switch | Self::SetQuota | Self::Quota | Self::Cluster | Self::ChangeCluster => false,
             Self::Health | Self::Ready | Self::Metrics | Self::Index => false,
         }
     }
@@ -123,7 +127,7 @@ pub enum Missed {
 }
 
 /// Every route, those of the hot path first.
-pub static ENDPOINTS: [Endpoint; 21] = [
+pub static ENDPOINTS: [Endpoint; 23] = [
     endpoint(Method::Post, exact("/api/v1/ephemeral/push"), Access::WriteOnly, Route::Push),
     endpoint(Method::Get, exact("/api/v1/ephemeral/pop"), Access::ReadWrite, Route::Pop),
     endpoint(Method::Post, exact("/api/v1/ephemeral/ack"), Access::ReadWrite, Route::Ack),
@@ -140,6 +144,8 @@ pub static ENDPOINTS: [Endpoint; 21] = [
     endpoint(Method::Post, exact("/api/v1/system/ephemeral"), Access::Admin, Route::Switch),
     endpoint(Method::Post, exact("/api/v1/system/quota"), Access::Admin, Route::SetQuota),
     endpoint(Method::Get, exact("/api/v1/system/quota"), Access::Admin, Route::Quota),
+    endpoint(Method::Get, exact("/api/v1/system/cluster"), Access::Admin, Route::Cluster),
+    endpoint(Method::Post, exact("/api/v1/system/cluster"), Access::Admin, Route::ChangeCluster),
     endpoint(Method::Get, exact("/health"), Access::Public, Route::Health),
     endpoint(Method::Get, exact("/ready"), Access::Public, Route::Ready),
     endpoint(Method::Get, exact("/metrics"), Access::Public, Route::Metrics),

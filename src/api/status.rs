@@ -15,6 +15,17 @@ pub fn queues(out: &mut Vec<u8>, rows: &[QueueReport], node_bytes: u64) {
     out.push(b'}');
 }
 
+/// Adds to an answer of [`queues`] or [`depth`] the nodes that did not answer, if there are any.
+pub fn missing(out: &mut Vec<u8>, nodes: impl IntoIterator<Item = u64>) {
+    let mut nodes = nodes.into_iter();
+    let Some(first) = nodes.next() else { return };
+    // The object is opened again.
+    out.pop();
+    append_field(out, b",\"missing\":[", first);
+    nodes.for_each(|node| append_field(out, b",", node));
+    out.extend_from_slice(b"]}");
+}
+
 fn append_row(out: &mut Vec<u8>, row: &QueueReport) {
     out.extend_from_slice(b"{\"queue\":");
     append_string(out, &row.queue);

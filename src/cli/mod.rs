@@ -4,6 +4,7 @@
 //! flags and environment are read by one rule and a bad one is a single line, exit 1.
 
 mod bench;
+mod cluster;
 mod serve;
 
 use std::process::ExitCode;
@@ -37,7 +38,7 @@ unset. A setting that cannot be read stops the start with one line that names it
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0  the node was stopped (SIGTERM, SIGINT); of `bench`: measured
+  0  the node was stopped (SIGTERM, SIGINT); of `bench`: measured; of `cluster`: done
   1  it could not start, or had to stop: one line says why and what to do
   2  the command line was not understood";
 
@@ -55,6 +56,7 @@ pub fn run() -> ExitCode {
     let outcome = match matches.subcommand() {
         Some(("serve", typed)) => serve::run(typed),
         Some(("bench", typed)) => bench::run(typed),
+        Some(("cluster", typed)) => cluster::run(typed),
         // `subcommand_required` leaves no other way here.
         _ => Err("no such command; expected one of `mayfly --help`".to_owned()),
     };
@@ -79,6 +81,7 @@ fn command() -> Command {
         .disable_help_subcommand(true)
         .subcommand(serve_command())
         .subcommand(bench::command())
+        .subcommand(cluster::command())
 }
 
 fn serve_command() -> Command {

@@ -5,6 +5,7 @@
 //! the start with one line that names it.
 
 pub mod cores;
+pub mod peers;
 pub mod postgres;
 pub mod settings;
 mod value;
@@ -17,9 +18,11 @@ use std::time::Duration;
 use mayfly_net::tls::Files;
 use mayfly_shards::{Allowance, Options, Policy, Span, WindowBuffer};
 
+use crate::control::NodeId;
 use crate::identity;
 use crate::logging::{Format, Level};
 pub use cores::{CoreSettings, Cores, CoresRefused};
+pub use peers::{PeersConfig, PeersRefused};
 pub use postgres::PostgresTarget;
 pub use settings::{Settings, Unreadable};
 
@@ -83,6 +86,12 @@ pub struct Config {
     pub identity: identity::Source,
     /// Where declarations and grants are rows; `None`: in the node's own log alone.
     pub postgres: Option<PostgresTarget>,
+    /// Which node this is.
+    pub node: NodeId,
+    /// Its cluster; `None`: a node alone.
+    pub peers: Option<PeersConfig>,
+    /// How long a node of the cluster may be silent.
+    pub member_ttl: Duration,
     /// The least level that is logged.
     pub log_level: Level,
     /// The shape of a log line.
@@ -111,6 +120,8 @@ pub enum Unmet {
     Identity(identity::Contradiction),
     /// One of `--tls-cert` and `--tls-key` was given, this one not.
     TlsHalf(&'static str),
+    /// The settings of a cluster do not go together.
+    Peers(PeersRefused),
     /// `--max-connections`, or the least that makes sense, needs more descriptors than the process may open.
     Descriptors {
         /// Descriptors needed.
@@ -125,6 +136,7 @@ impl fmt::Display for Unmet {
         match self {
             Self::Cores(refused) => refused.fmt(f),
             Self::Identity(contradiction) => contradiction.fmt(f),
+            Self::Peers(refused) => refused.fmt(f),
             Self::TlsHalf(missing) => {
                 write!(f, "{missing} is missing: TLS needs --tls-cert and --tls-key; give both, or neither for plain HTTP")
             }
@@ -176,6 +188,9 @@ impl Config {
             requires_grant: settings.require_grant.unwrap_or(settings.tenancy_header),
             identity: source(settings)?,
             postgres: settings.postgres.clone(),
+            node: settings.node_id.map_or(peers::NODE_DEFAULT, NodeId),
+            peers: peers::resolve(settings).map_err(Unmet::Peers)?,
+            member_ttl: settings.member_ttl,
             log_level: settings.log_level,
             log_format: settings.log_format,
         })

@@ -4,6 +4,7 @@
 //! An empty environment variable counts as unset; an empty flag does not. The last setting in the table to write a field would win, so
 //! no two of them write the same one.
 
+mod cluster;
 mod jwt;
 
 use std::ffi::OsString;
@@ -12,9 +13,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{CoreSettings, PostgresTarget, Rate, postgres, value};
+use super::{CoreSettings, PostgresTarget, Rate, peers, postgres, value};
 use crate::identity::TokenSettings;
 use crate::logging::{Format, Level};
+pub use cluster::CLUSTER_SETTINGS;
 pub use jwt::JWT_SETTINGS;
 use mayfly_shards::SHARDS_MAX;
 
@@ -73,6 +75,18 @@ pub struct Settings {
     pub postgres: Option<PostgresTarget>,
     /// `--require-grant`; without it as the tenancy header.
     pub require_grant: Option<bool>,
+    /// `--node-id`.
+    pub node_id: Option<u64>,
+    /// `--peer-listen`; without it the port of this node in `peers`.
+    pub peer_listen: Option<SocketAddr>,
+    /// `--peers`: ids and addresses, this node's too; empty: a node alone.
+    pub peers: Vec<(u64, Box<str>)>,
+    /// `--join`.
+    pub join: bool,
+    /// `--cluster-secret-file`.
+    pub cluster_secret_file: Option<PathBuf>,
+    /// `--member-ttl-ms`.
+    pub member_ttl: Duration,
     /// `--log`.
     pub log_level: Level,
     /// `--log-format`.
@@ -108,6 +122,12 @@ impl Default for Settings {
             tls_key: None,
             postgres: None,
             require_grant: None,
+            node_id: None,
+            peer_listen: None,
+            peers: Vec::new(),
+            join: false,
+            cluster_secret_file: None,
+            member_ttl: peers::MEMBER_TTL_DEFAULT,
             log_level: Level::Info,
             log_format: Format::Text,
         }
@@ -259,7 +279,7 @@ const BYTES: &str = "bytes from 1 on, as a number or with a unit (1000000, 64MiB
 
 /// Every setting with a flag, in the order of the help.
 pub fn settings() -> impl Iterator<Item = &'static Setting> + Clone {
-    SETTINGS.iter().chain(JWT_SETTINGS)
+    SETTINGS.iter().chain(CLUSTER_SETTINGS).chain(JWT_SETTINGS)
 }
 
 /// Those that are not of a table of their own.

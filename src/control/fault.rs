@@ -35,6 +35,13 @@ pub enum LogFault {
         /// Who asked.
         node_id: u64,
     },
+    /// It is that of a node of a cluster, and this node is alone.
+    OfACluster {
+        /// The folder.
+        path: PathBuf,
+        /// Whose it is.
+        node_id: u64,
+    },
     /// Something that was acknowledged cannot be read any more.
     Damaged {
         /// The file.
@@ -80,6 +87,12 @@ impl fmt::Display for LogFault {
             Self::OfAnotherNode { path, owner, node_id } => write!(
                 f,
                 "data folder {} is that of node {owner} and this is node {node_id}; choose its own folder with --data-dir",
+                path.display()
+            ),
+            Self::OfACluster { path, node_id } => write!(
+                f,
+                "data folder {} is that of node {node_id} of a cluster; start it with --node-id, --peers and --cluster-secret-file, or choose \
+                 another folder with --data-dir",
                 path.display()
             ),
             Self::Damaged { path, cause } => write!(

@@ -1,6 +1,6 @@
 //! The data folder: whose it is, one node at a time, and the files that lie in it beside the log.
 //!
-//! `node` says which node it belongs to and in which format, `lock` is held while the node runs, `log/` is raft-engine's, `snapshot` the
+//! `node` says which node of which cluster it belongs to and in which format, `lock` is held while the node runs, `log/` is raft-engine's, `snapshot` the
 //! state up to an entry of it (see [`super::snapshot`]), `acknowledged` the last entry that a client was told of (see
 //! [`Acknowledged`]).
 
@@ -18,32 +18,91 @@ const LOCK: &str = "lock";
 const ACKNOWLEDGED: &str = "acknowledged";
 const FORMAT: &str = "mayfly data 1";
 
+/// What a cluster's nodes call it among themselves: those that begin it together make the same one of their list, a node that was alone
+/// takes a random one, and one that joins takes that of whoever speaks to it first. Never 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClusterMark(pub u64);
+
+impl ClusterMark {
+    /// Of nodes that begin together.
+    #[must_use]
+    pub fn of(peers: &str) -> Self {
+        Self(xxh3_64(peers.as_bytes()).max(1))
+    }
+}
+
 /// The folder of a node that runs.
 #[derive(Debug)]
 pub struct DataFolder {
     path: PathBuf,
+    node_id: u64,
     _lock: File,
 }
 
 impl DataFolder {
-    /// Opens the folder of node `node_id`, made if it is not there, and keeps others out.
+    /// Opens the folder of a node alone, made if it is not there, and keeps others out.
     ///
     /// # Errors
     /// It is another's, it is in use, or it cannot be written.
     pub fn open(path: &Path, node_id: u64) -> Result<Self, LogFault> {
+        let (folder, belongs) = Self::open_any(path, node_id, None)?;
+        match belongs {
+            Belongs::Nowhere => Ok(folder),
+            Belongs::ToCluster(_) => Err(LogFault::OfACluster { path: path.to_owned(), node_id }),
+        }
+    }
+
+    /// The same for a node of a cluster; with the cluster's mark, as far as it is known. `begins`: the mark of a cluster that begins, in a
+    /// folder that is new. `taken`: what a node that was alone calls its cluster from now on.
+    ///
+    /// # Errors
+    /// See [`Self::open`].
+    pub fn open_of_cluster(
+        path: &Path,
+        node_id: u64,
+        begins: Option<ClusterMark>,
+        taken: ClusterMark,
+    ) -> Result<(Self, Option<ClusterMark>), LogFault> {
+        let (folder, belongs) = Self::open_any(path, node_id, Some(begins))?;
+        let mark = match belongs {
+            Belongs::ToCluster(mark) => mark,
+            Belongs::Nowhere => {
+                let mark = if folder.log().exists() { Some(taken) } else { begins };
+                folder.write_owner(Some(mark))?;
+                mark
+            }
+        };
+        Ok((folder, mark))
+    }
+
+    fn open_any(path: &Path, node_id: u64, cluster: Option<Option<ClusterMark>>) -> Result<(Self, Belongs), LogFault> {
         fs::create_dir_all(path).map_err(|error| LogFault::io(path, error))?;
         let is_new = !path.join(NODE).exists();
         if is_new {
             refuse_foreign(path)?;
         }
-        let lock = lock(path)?;
-        if is_new {
-            File::create(path.join(ACKNOWLEDGED)).map_err(|error| LogFault::io(&path.join(ACKNOWLEDGED), error))?;
-            write_whole(&path.join(NODE), format!("{FORMAT}\nnode {node_id}\n").as_bytes())?;
-        } else {
-            check_owner(path, node_id)?;
+        let folder = Self { path: path.to_owned(), node_id, _lock: lock(path)? };
+        if !is_new {
+            let belongs = check_owner(path, node_id)?;
+            return Ok((folder, belongs));
         }
-        Ok(Self { path: path.to_owned(), _lock: lock })
+        File::create(path.join(ACKNOWLEDGED)).map_err(|error| LogFault::io(&path.join(ACKNOWLEDGED), error))?;
+        folder.write_owner(cluster)?;
+        Ok((folder, cluster.map_or(Belongs::Nowhere, Belongs::ToCluster)))
+    }
+
+    /// Says whose folder this is; a cluster whose mark is not known yet is `0`.
+    fn write_owner(&self, cluster: Option<Option<ClusterMark>>) -> Result<(), LogFault> {
+        let line = cluster.map_or(String::new(), |mark| format!("cluster {:x}\n", mark.map_or(0, |mark| mark.0)));
+        write_whole(&self.path.join(NODE), format!("{FORMAT}\nnode {}\n{line}", self.node_id).as_bytes())
+    }
+
+    /// The folder is this cluster's from now on.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn join(&self, mark: ClusterMark) -> Result<(), LogFault> {
+        self.write_owner(Some(Some(mark)))
     }
 
     /// Where raft-engine keeps its files.
@@ -95,15 +154,35 @@ fn lock(path: &Path) -> Result<File, LogFault> {
     }
 }
 
-fn check_owner(path: &Path, node_id: u64) -> Result<(), LogFault> {
+/// Where a folder's node was.
+enum Belongs {
+    /// It was alone.
+    Nowhere,
+    /// In a cluster, whose mark may not be known yet.
+    ToCluster(Option<ClusterMark>),
+}
+
+fn check_owner(path: &Path, node_id: u64) -> Result<Belongs, LogFault> {
     let file = path.join(NODE);
     let text = fs::read_to_string(&file).map_err(|error| LogFault::io(&file, error))?;
-    let owner = text.strip_prefix(FORMAT).and_then(|rest| rest.trim().strip_prefix("node ")?.parse::<u64>().ok());
-    match owner {
-        Some(owner) if owner == node_id => Ok(()),
-        Some(owner) => Err(LogFault::OfAnotherNode { path: path.to_owned(), owner, node_id }),
+    match read_owner(&text) {
+        Some((owner, belongs)) if owner == node_id => Ok(belongs),
+        Some((owner, _)) => Err(LogFault::OfAnotherNode { path: path.to_owned(), owner, node_id }),
         None => Err(LogFault::Damaged { path: file, cause: "it does not say whose folder this is".to_owned() }),
     }
+}
+
+fn read_owner(text: &str) -> Option<(u64, Belongs)> {
+    let mut lines = text.strip_prefix(FORMAT)?.trim().lines();
+    let owner = lines.next()?.strip_prefix("node ")?.parse().ok()?;
+    let belongs = match lines.next() {
+        None => Belongs::Nowhere,
+        Some(line) => {
+            let mark = u64::from_str_radix(line.strip_prefix("cluster ")?, 16).ok()?;
+            Belongs::ToCluster((mark != 0).then_some(ClusterMark(mark)))
+        }
+    };
+    Some((owner, belongs))
 }
 
 /// Writes a file so that it is there whole or as it was before, whatever happens meanwhile.
@@ -167,5 +246,63 @@ impl Acknowledged {
             self.index = index;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder that goes with this.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("mayfly-folder-{}-{name}", std::process::id()));
+            let _ = fs::remove_dir_all(&path);
+            Self(path)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    const TAKEN: ClusterMark = ClusterMark(9);
+
+    #[test]
+    fn a_folder_of_a_cluster_keeps_its_mark_and_is_no_node_alones() {
+        let scratch = Scratch::new("cluster");
+        let begins = ClusterMark::of("1=a:1,2=b:1");
+        let open = |node_id| DataFolder::open_of_cluster(&scratch.0, node_id, Some(ClusterMark(5)), TAKEN);
+        let (folder, mark) = DataFolder::open_of_cluster(&scratch.0, 2, Some(begins), TAKEN).expect("new");
+        assert_eq!(mark, Some(begins));
+        drop(folder);
+        assert_eq!(open(2).expect("its own").1, Some(begins));
+        assert!(matches!(open(3), Err(LogFault::OfAnotherNode { owner: 2, node_id: 3, .. })));
+        assert!(matches!(DataFolder::open(&scratch.0, 2), Err(LogFault::OfACluster { node_id: 2, .. })));
+    }
+
+    #[test]
+    fn a_joiner_takes_the_mark_that_it_hears() {
+        let scratch = Scratch::new("joiner");
+        let open = || DataFolder::open_of_cluster(&scratch.0, 4, None, TAKEN).expect("its own");
+        let (folder, mark) = open();
+        assert_eq!(mark, None);
+        folder.join(ClusterMark(77)).expect("written");
+        drop(folder);
+        assert_eq!(open().1, Some(ClusterMark(77)));
+    }
+
+    #[test]
+    fn a_node_that_was_alone_may_have_peers_later() {
+        let scratch = Scratch::new("alone");
+        let folder = DataFolder::open(&scratch.0, 1).expect("new");
+        assert_eq!(fs::read_to_string(scratch.0.join(NODE)).expect("text"), "mayfly data 1\nnode 1\n");
+        fs::create_dir(folder.log()).expect("a log");
+        drop(folder);
+        assert_eq!(DataFolder::open_of_cluster(&scratch.0, 1, Some(ClusterMark(5)), TAKEN).expect("its own").1, Some(TAKEN));
     }
 }

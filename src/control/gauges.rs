@@ -11,6 +11,8 @@ pub struct ControlGauges {
     pub committed: AtomicU64,
     /// Declared queues.
     pub declarations: AtomicU64,
+    /// The number of the table of members.
+    pub epoch: AtomicU64,
     /// 1 while the log cannot be written.
     pub unavailable: AtomicU64,
     /// How long a write of the log took, the disk's word included.
@@ -22,6 +24,7 @@ impl Default for ControlGauges {
         Self {
             committed: AtomicU64::new(0),
             declarations: AtomicU64::new(0),
+            epoch: AtomicU64::new(0),
             unavailable: AtomicU64::new(0),
             fsync_seconds: Histogram::new(exponential_buckets(0.000_1, 2.0, 16)),
         }

@@ -1,4 +1,6 @@
-//! The nodes of a cluster as they are agreed on, numbered by epoch: who owns a partition follows from this table alone.
+//! The nodes of a cluster as they are agreed on, numbered by epoch: who owns a queue follows from this table alone.
+//!
+//! A queue is whole on one node, with all its partitions, so that what its groups and partitions agree on never waits for another node.
 //!
 //! Invariants: rows are in order of their ids; the epoch grows with everything that changes a row; the same table gives the same owner
 //! on every node. Moving one node in or out moves only what that node owns.
@@ -15,7 +17,7 @@ pub struct NodeId(pub u64);
 pub enum Standing {
     /// Heard of, and does not say yet that it serves.
     Joining,
-    /// Owns partitions.
+    /// Owns queues.
     Live,
     /// Told to stop: owns nothing any more, and hands over what it holds.
     Leaving,
@@ -77,7 +79,7 @@ impl Members {
         self.rows.iter().find(|member| member.incarnation == incarnation)
     }
 
-    /// Those that own partitions.
+    /// Those that own queues.
     pub fn live(&self) -> impl Iterator<Item = &Member> {
         self.rows.iter().filter(|member| member.standing == Standing::Live)
     }
@@ -105,23 +107,34 @@ impl Members {
         self.rows.binary_search_by_key(&id, |member| member.id)
     }
 
-    /// The live member that owns a partition; None: nobody is live.
+    /// The live member that owns a queue; None: nobody is live.
     #[must_use]
-    pub fn owner(&self, tenant: Tenant, queue: &str, partition: &str) -> Option<NodeId> {
-        let key = key(tenant, queue, partition);
+    pub fn owner(&self, tenant: Tenant, queue: &str) -> Option<NodeId> {
+        let key = key(tenant, queue);
         self.live().map(|member| (weight(key, member.id), member.id)).max().map(|(_, id)| id)
     }
 }
 
-/// What a partition's names come to.
-fn key(tenant: Tenant, queue: &str, partition: &str) -> u64 {
+/// What a queue's names come to.
+fn key(tenant: Tenant, queue: &str) -> u64 {
     let seed = (tenant.0 ^ (tenant.0 >> 64)) as u64;
-    xxh3_64_with_seed(partition.as_bytes(), xxh3_64_with_seed(queue.as_bytes(), seed))
+    xxh3_64_with_seed(queue.as_bytes(), seed)
 }
 
-/// How much a node wants a partition: the highest bidder owns it (highest random weight).
+/// How much a node wants a queue: the highest bidder owns it (highest random weight).
 fn weight(key: u64, node: NodeId) -> u64 {
     xxh3_64_with_seed(&key.to_le_bytes(), xxh3_64(&node.0.to_le_bytes()))
+}
+
+/// A table of live members: ids, each with its number of shards.
+#[cfg(test)]
+pub(crate) fn table(rows: &[(u64, u16)]) -> Members {
+    let mut members = Members::default();
+    for (id, shard_count) in rows.iter().copied() {
+        let (peer, standing) = (format!("10.0.0.{id}:6633").into(), Standing::Live);
+        members.put(&Member { id: NodeId(id), peer, incarnation: 1_000 + id, shard_count, standing });
+    }
+    members
 }
 
 #[cfg(test)]
@@ -141,7 +154,7 @@ mod tests {
     }
 
     fn owners(members: &Members) -> Vec<NodeId> {
-        let owner = |index| members.owner(Tenant::DEFAULT, &format!("inbox-{index}"), "Default").expect("somebody is live");
+        let owner = |index| members.owner(Tenant::DEFAULT, &format!("inbox-{index}")).expect("somebody is live");
         (0..NAMES).map(owner).collect()
     }
 
@@ -161,24 +174,20 @@ mod tests {
     }
 
     #[test]
-    fn partitions_of_a_queue_and_queues_of_tenants_spread_too() {
+    fn queues_of_one_name_and_of_many_tenants_spread_too() {
         let members = members(1..=3);
-        let share = |owner: &dyn Fn(usize) -> Option<NodeId>| (0..9_000).filter(|index| owner(*index) == Some(NodeId(1))).count();
-        let by_partition = share(&|index| members.owner(Tenant::DEFAULT, "q", &format!("p{index}")));
-        let by_tenant = share(&|index| members.owner(Tenant(index as u128), "q", "Default"));
-        for count in [by_partition, by_tenant] {
-            assert!((2_700..3_300).contains(&count), "{count} of 9,000");
-        }
+        let count = (0..9_000).filter(|index| members.owner(Tenant(*index), "q") == Some(NodeId(1))).count();
+        assert!((2_700..3_300).contains(&count), "{count} of 9,000");
     }
 
     #[test]
     fn only_live_members_own_and_every_change_is_an_epoch() {
         let mut members = Members::default();
-        assert_eq!((members.owner(Tenant::DEFAULT, "q", "p"), members.epoch()), (None, 0));
+        assert_eq!((members.owner(Tenant::DEFAULT, "q"), members.epoch()), (None, 0));
         assert!(members.put(&member(2, Standing::Joining)) && members.put(&member(1, Standing::Leaving)));
-        assert_eq!((members.owner(Tenant::DEFAULT, "q", "p"), members.epoch()), (None, 2));
+        assert_eq!((members.owner(Tenant::DEFAULT, "q"), members.epoch()), (None, 2));
         assert!(members.put(&member(2, Standing::Live)) && !members.put(&member(2, Standing::Live)));
-        assert_eq!((members.owner(Tenant::DEFAULT, "q", "p"), members.epoch()), (Some(NodeId(2)), 3));
+        assert_eq!((members.owner(Tenant::DEFAULT, "q"), members.epoch()), (Some(NodeId(2)), 3));
         assert!(members.take(NodeId(2)) && !members.take(NodeId(2)));
         assert_eq!((members.rows().len(), members.epoch()), (1, 4));
         assert_eq!(members.of_incarnation(1_001).map(|member| member.id), Some(NodeId(1)));

@@ -1,5 +1,6 @@
 //! The state up to an entry of the log, in a file: a line that says what it is, a line for each change that makes the state, and a
-//! checksum of all that. It is written whole, so it is as it was written or damaged.
+//! checksum of all that. It is written whole, so it is as it was written or damaged. The same text goes to a peer that is too far behind
+//! for entries.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -9,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::codec;
+use super::electors::Electors;
 use super::fault::LogFault;
 use super::folder::write_whole;
 use super::state::State;
@@ -28,16 +30,28 @@ pub struct Place {
 struct Header {
     format: u32,
     place: Place,
+    /// None: of a node that was always alone.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    electors: Option<Electors>,
     changes: usize,
 }
 
-/// Writes the state at a place of the log.
-///
-/// # Errors
-/// It cannot be written; the one before is still there.
-pub fn write(path: &Path, place: Place, state: &State) -> Result<(), LogFault> {
+/// What a file says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Where in the log it stands.
+    pub place: Place,
+    /// Who voted there; None: a node alone.
+    pub electors: Option<Electors>,
+    /// What had been agreed on there.
+    pub state: State,
+}
+
+/// Spells the state at a place of the log.
+#[must_use]
+pub fn encode(place: Place, electors: Option<&Electors>, state: &State) -> Vec<u8> {
     let changes = state.changes();
-    let header = Header { format: FORMAT, place, changes: changes.len() };
+    let header = Header { format: FORMAT, place, electors: electors.cloned(), changes: changes.len() };
     let mut text = serde_json::to_vec(&header).unwrap_or_default();
     text.push(b'\n');
     for change in &changes {
@@ -46,23 +60,35 @@ pub fn write(path: &Path, place: Place, state: &State) -> Result<(), LogFault> {
     }
     let sum = xxh3_64(&text);
     text.extend_from_slice(format!("{sum:016x}\n").as_bytes());
-    write_whole(path, &text)
+    text
 }
 
-/// Reads the file; without one, the beginning of everything.
+/// Writes what [`encode`] spelled.
+///
+/// # Errors
+/// It cannot be written; the one before is still there.
+pub fn write(path: &Path, text: &[u8]) -> Result<(), LogFault> {
+    write_whole(path, text)
+}
+
+/// Reads the file; None: there is none.
 ///
 /// # Errors
 /// It cannot be read, or is damaged.
-pub fn read(path: &Path) -> Result<(Place, State), LogFault> {
+pub fn read(path: &Path) -> Result<Option<Snapshot>, LogFault> {
     let text = match fs::read(path) {
         Ok(text) => text,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok((Place::default(), State::default())),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(LogFault::io(path, error)),
     };
-    parse(&text).map_err(|cause| LogFault::Damaged { path: path.to_owned(), cause })
+    parse(&text).map(Some).map_err(|cause| LogFault::Damaged { path: path.to_owned(), cause })
 }
 
-fn parse(text: &[u8]) -> Result<(Place, State), String> {
+/// Reads what [`encode`] spelled.
+///
+/// # Errors
+/// Why it cannot be read.
+pub fn parse(text: &[u8]) -> Result<Snapshot, String> {
     const SUM_BYTES: usize = 17;
     let (body, sum) = text.split_at_checked(text.len().saturating_sub(SUM_BYTES)).unwrap_or_default();
     if format!("{:016x}\n", xxh3_64(body)).as_bytes() != sum {
@@ -79,5 +105,8 @@ fn parse(text: &[u8]) -> Result<(Place, State), String> {
         state.apply(&codec::decode(line).map_err(|error| error.to_string())?);
         count += 1;
     }
-    if count == header.changes { Ok((header.place, state)) } else { Err(format!("it has {count} of {} changes", header.changes)) }
+    if count != header.changes {
+        return Err(format!("it has {count} of {} changes", header.changes));
+    }
+    Ok(Snapshot { place: header.place, electors: header.electors, state })
 }

@@ -139,6 +139,22 @@ impl State {
         &self.members
     }
 
+    /// Changes that tell somebody who knows this state what `later` has different: it took the place of this one, and the changes between
+    /// are not known. A queue that is not declared any more keeps what it holds: whether it was deleted too is not known either.
+    #[must_use]
+    pub fn difference(&self, later: &Self) -> Vec<Change> {
+        let declared = later.declarations.held.iter().filter(|(queue, declaration)| self.declaration(queue) != Some(declaration));
+        let declared = declared.map(|(queue, of)| Change::Declare { queue: queue.clone(), declaration: of.clone() });
+        let undeclared = self.declarations.held.keys().filter(|queue| later.declaration(queue).is_none());
+        let undeclared = undeclared.map(|queue| Change::Undeclare { queue: queue.clone(), version: None });
+        let granted = later.grants.held.iter().filter(|(tenant, of)| self.grants.held.get(tenant) != Some(of));
+        let granted = granted.map(|(tenant, of)| Change::Grant { tenant: *tenant, grant: Some(of.grant), version: of.version });
+        let revoked = self.grants.held.keys().filter(|tenant| !later.grants.held.contains_key(tenant));
+        let revoked = revoked.map(|tenant| Change::Grant { tenant: *tenant, grant: None, version: None });
+        let switch = (self.is_enabled != later.is_enabled).then_some(Change::Switch { is_enabled: later.is_enabled });
+        undeclared.chain(declared).chain(revoked).chain(granted).chain(switch).collect()
+    }
+
     /// Changes that make an empty state this one: a snapshot of it.
     #[must_use]
     pub fn changes(&self) -> Vec<Change> {
@@ -326,5 +342,37 @@ mod tests {
             assert!(again.apply(&change));
         }
         assert_eq!(again, state);
+    }
+
+    #[test]
+    fn the_difference_of_two_states_leads_from_one_to_the_other() {
+        let grant =
+            |queues| Grant { is_enabled: true, bytes_max: None, queues_max: queues, messages_per_second_max: None, parked_max: None };
+        let mut before = State::default();
+        for change in [
+            declare("same", "{}", None),
+            declare("other", "{}", None),
+            declare("gone", "{}", None),
+            Change::Grant { tenant: Tenant(1), grant: Some(grant(None)), version: None },
+            Change::Grant { tenant: Tenant(2), grant: Some(grant(None)), version: None },
+        ] {
+            before.apply(&change);
+        }
+        let mut after = before.clone();
+        for change in [
+            declare("other", "{ }", None),
+            declare("new", "{}", None),
+            Change::Delete { queue: queue("gone"), version: None },
+            Change::Grant { tenant: Tenant(1), grant: Some(grant(Some(7))), version: None },
+            Change::Grant { tenant: Tenant(2), grant: None, version: None },
+            Change::Switch { is_enabled: false },
+        ] {
+            after.apply(&change);
+        }
+        let difference = before.difference(&after);
+        assert_eq!(difference.len(), 6, "{difference:?}");
+        difference.iter().for_each(|change| assert!(before.apply(change)));
+        assert_eq!(before, after);
+        assert!(before.difference(&after).is_empty());
     }
 }

@@ -32,6 +32,7 @@ struct CoreLine {
     waiters: AtomicU64,
     calls: AtomicU64,
     hops: AtomicU64,
+    forwards: AtomicU64,
 }
 
 /// The numbers of all cores.
@@ -54,8 +55,8 @@ impl Gauges {
         Arc::clone(&self.control)
     }
 
-    /// Writes one core's numbers; `hops`: requests it sent to other cores.
-    pub fn publish(&self, core: usize, gauges: &ShardGauges, hops: u64) {
+    /// Writes one core's numbers; `hops`: requests it sent to other cores, `forwards`: to other nodes.
+    pub fn publish(&self, core: usize, gauges: &ShardGauges, hops: u64, forwards: u64) {
         let line = &self.cores[core];
         line.pushed.store(gauges.pushed, Relaxed);
         line.popped.store(gauges.popped, Relaxed);
@@ -69,6 +70,7 @@ impl Gauges {
         line.waiters.store(gauges.waiters, Relaxed);
         line.calls.store(gauges.calls, Relaxed);
         line.hops.store(hops, Relaxed);
+        line.forwards.store(forwards, Relaxed);
     }
 
     fn sum(&self, of: impl Fn(&CoreLine) -> &AtomicU64) -> u64 {
@@ -115,9 +117,11 @@ pub fn render(gauges: &Gauges, node_bytes: u64, tenants: &[(Tenant, Usage)]) -> 
     registry.register("mayfly_redeliveries", "Messages given back for redelivery", ConstCounter::new(gauges.sum(|line| &line.redelivered)));
     registry.register("mayfly_stale_acks", "Acks of an earlier delivery", ConstCounter::new(gauges.sum(|line| &line.stale)));
     registry.register("mayfly_hops", "Requests handed to another core", ConstCounter::new(gauges.sum(|line| &line.hops)));
-    let ControlGauges { committed, declarations, unavailable, fsync_seconds } = &*gauges.control;
+    registry.register("queen_ephemeral_forwarded", "Requests handed to another node", ConstCounter::new(gauges.sum(|line| &line.forwards)));
+    let ControlGauges { committed, declarations, epoch, unavailable, fsync_seconds } = &*gauges.control;
     registry.register("mayfly_control_committed", "Entries of the control log that hold", ConstCounter::new(committed.load(Relaxed)));
     registry.register("mayfly_control_declarations", "Declared queues", ConstGauge::new(declarations.load(Relaxed)));
+    registry.register("mayfly_epoch", "Number of the table of the cluster's members", ConstGauge::new(epoch.load(Relaxed)));
     registry.register("mayfly_control_unavailable", "1 while the log cannot be written", ConstGauge::new(unavailable.load(Relaxed)));
     registry.register("mayfly_control_fsync_seconds", "Writes of the control log, the disk's word included", fsync_seconds.clone());
     for (tenant, usage) in tenants {

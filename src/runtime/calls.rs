@@ -5,13 +5,12 @@
 
 use mayfly_net::http::{self, Status};
 use mayfly_net::ring::Connections;
-use mayfly_shards::{
-    AckItem, Command, DEFAULT_PARTITION, Payload, ReplyItem, ShardIndex, Ticket, Verdict, home_shard, inbox_shard, shard_of,
-};
+use mayfly_shards::{AckItem, Command, DEFAULT_PARTITION, NO_INBOX, Payload, ReplyItem, ShardIndex, Ticket, Verdict, inbox_shard};
 
 use super::core::Core;
-use super::gather::{ByShard, SpelledIds, put};
+use super::gather::{ByPlace, SpelledIds, put};
 use super::intake::Asking;
+use super::place::Place;
 use super::replying::{Replying, Rest, unasked_outcome};
 use super::session::{Asked, Pending};
 use crate::api::Failure;
@@ -30,8 +29,8 @@ impl Core {
         let mut payloads = std::mem::take(&mut self.payloads);
         payloads.clear();
         payloads.push(Payload::from(call.payload));
-        let shard = shard_of(asking.tenant, &call.queue, &call.partition, self.shard_count);
-        let ticket = self.await_answer(&asking, Asked::Call { shard });
+        let place = self.placement.of_partition(asking.tenant, &call.queue, &call.partition)?;
+        let ticket = self.await_answer(&asking, Asked::Call { place });
         let command = Command::Call {
             tenant: asking.tenant,
             queue: &call.queue,
@@ -40,23 +39,32 @@ impl Core {
             until: self.now + call.timeout,
             fail_fast: call.fail_fast,
         };
-        self.give(asking.connections, shard, ticket, command);
+        self.give(asking.connections, place, ticket, command);
         payloads.clear();
         self.payloads = payloads;
         Ok(())
     }
 
     /// An ordinary push to a call's inbox: its first message is the answer.
-    pub(super) fn push_to_inbox(&mut self, asking: Asking<'_>, inbox: u64, payloads: &[Payload]) {
+    pub(super) fn push_to_inbox(&mut self, asking: Asking<'_>, place: Place, inbox: u64, payloads: &[Payload]) {
         let Some((payload, late)) = payloads.split_first() else { return };
         let ticket = self.await_answer(&asking, Asked::InboxPush { count: payloads.len() });
         let items = [ReplyItem { index: 0, inbox, payload, late_count: late.len() as u32 }];
-        self.give(asking.connections, self.shard_of_inbox(inbox), ticket, Command::Reply { tenant: asking.tenant, items: &items });
+        self.give(asking.connections, place, ticket, Command::Reply { tenant: asking.tenant, items: &items });
     }
 
-    /// An inbox that can be nobody's is counted here.
-    fn shard_of_inbox(&self, inbox: u64) -> ShardIndex {
-        inbox_shard(inbox, self.shard_count).unwrap_or(self.desk.core)
+    /// Where an inbox of this node is. One that can be nobody's is counted here.
+    pub(super) fn place_of_inbox(&self, inbox: u64) -> Place {
+        Place::Here(inbox_shard(inbox, self.placement.shard_count()).unwrap_or(self.desk.core))
+    }
+
+    /// Where an inbox of another incarnation is, and its number as it is told there. One of a node that is gone is counted here.
+    pub(super) fn place_elsewhere(&self, incarnation: u64, number: u64) -> (Place, u64) {
+        match self.placement.node_of(incarnation) {
+            // Which shard has it only its node can say: any core there passes it on.
+            Some((node, _)) => (Place::There(node, ShardIndex(0)), number),
+            None => (Place::Here(self.desk.core), NO_INBOX),
+        }
     }
 
     /// Gives answers to their callers, then acks their requests, then pops.
@@ -66,18 +74,23 @@ impl Core {
         let (tenant, incarnation) = (asking.tenant, self.desk.incarnation.number);
         let (mut ids, mut outcomes) = (SpelledIds::default(), Vec::with_capacity(replies.len()));
         let mut rest = Rest { tenant, queue, group, acks: Vec::with_capacity(replies.len()), next };
-        let (mut to_inboxes, mut to_queues, mut queue_items) = (ByShard::new(), Vec::new(), Vec::new());
+        let (mut to_inboxes, mut to_queues, mut queue_items) = (ByPlace::new(), Vec::new(), Vec::new());
         for (index, Reply { ack, to, payload }) in (0..).zip(replies) {
             ids.push(ack.spelled_id);
             outcomes.push(ReplyOutcome::Acked(unasked_outcome(ack.id.as_ref(), incarnation)));
-            rest.acks.extend(ack.id.filter(|id| id.incarnation == incarnation).map(|id| (index, id)));
+            rest.acks.extend(ack.id.map(|id| (index, id)));
             match to {
                 Target::Inbox(inbox) => {
-                    put(&mut to_inboxes, self.shard_of_inbox(inbox), ReplyItem { index, inbox, payload, late_count: 0 });
+                    put(&mut to_inboxes, self.place_of_inbox(inbox), ReplyItem { index, inbox, payload, late_count: 0 });
+                }
+                Target::Elsewhere { incarnation, number } => {
+                    let (place, inbox) = self.place_elsewhere(incarnation, number);
+                    put(&mut to_inboxes, place, ReplyItem { index, inbox, payload, late_count: 0 });
                 }
                 Target::Queue(name) => {
                     queue_items.push(index);
-                    to_queues.push((name, payload));
+                    let place = self.placement.of_queue(tenant, &name)?;
+                    to_queues.push((place, name, payload));
                 }
             }
         }
@@ -87,12 +100,11 @@ impl Core {
             self.give(asking.connections, *shard, ticket, Command::Reply { tenant, items });
         }
         let mut payloads = std::mem::take(&mut self.payloads);
-        for (nth, (queue, payload)) in (1..).zip(&to_queues) {
+        for (nth, (place, queue, payload)) in (1..).zip(&to_queues) {
             payloads.clear();
             payloads.push(Payload::from(*payload));
-            let shard = home_shard(tenant, queue, self.shard_count);
             let command = Command::Push { tenant, queue, partition: DEFAULT_PARTITION, payloads: &mut payloads };
-            self.give(asking.connections, shard, Ticket(ticket.0 + nth), command);
+            self.give(asking.connections, *place, Ticket(ticket.0 + nth), command);
         }
         self.payloads = payloads;
         self.go_on_replying(asking.connections, ticket, rest);
@@ -130,16 +142,16 @@ impl Core {
     }
 
     fn ack_answered(&mut self, connections: &mut Connections, ticket: Ticket, rest: &Rest<'_>, acks: &[(u32, MessageId<'_>)]) {
-        let mut by_shard = ByShard::new();
+        let mut by_place = ByPlace::new();
         for (index, id) in acks {
-            let shard = shard_of(rest.tenant, &rest.queue, &id.partition, self.shard_count);
-            let (seq, delivery) = (self.desk.incarnation.seq_of(id.spelled_seq), id.delivery);
-            put(&mut by_shard, shard, AckItem { index: *index, partition: &id.partition, seq, delivery, verdict: Verdict::Completed });
+            let Some((place, seq)) = self.place_of_delivery(rest.tenant, &rest.queue, id) else { continue };
+            let item = AckItem { index: *index, partition: &id.partition, seq, delivery: id.delivery, verdict: Verdict::Completed };
+            put(&mut by_place, place, item);
         }
         if let Some(replying) = self.desk.replying(ticket) {
-            replying.awaiting = by_shard.len();
+            replying.awaiting = by_place.len();
         }
-        for (shard, items) in &by_shard {
+        for (shard, items) in &by_place {
             let command = Command::Ack { tenant: rest.tenant, queue: &rest.queue, group: &rest.group, items };
             self.give(connections, *shard, ticket, command);
         }
@@ -161,13 +173,15 @@ impl Core {
         if session.is_finished || session.is_closing {
             return self.clerk(connections).say_no_messages(id, delivery, &results);
         }
-        let shard = self.shard_of_pop(rest.tenant, &pop.queue, pop.partition.as_deref());
+        let Ok(place) = self.placement.of_pop(rest.tenant, &pop.queue, pop.partition.as_deref()) else {
+            return self.clerk(connections).say_no_messages(id, delivery, &results);
+        };
         // Nothing is kept waiting in a drain; what is there is given all the same, because the replies are done.
         let wait = pop.wait.filter(|_| !self.desk.is_draining);
         if let Some(session) = self.desk.sessions.get(id) {
-            session.pending = Some(Pending { ticket, delivery, asked: Asked::Next { shard: wait.map(|_| shard), results } });
+            session.pending = Some(Pending { ticket, delivery, asked: Asked::Next { place: wait.map(|_| place), results } });
         }
         let command = self.pop_command(rest.tenant, pop, wait);
-        self.give(connections, shard, ticket, command);
+        self.give(connections, place, ticket, command);
     }
 }

@@ -3,6 +3,7 @@
 //! Invariants, each turn: what the driver completed is told before mail is read and before anything due happens; everything the turn
 //! caused leaves with one submit and at most one wake a core; the executor gets a breath after every millisecond of work.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
@@ -11,11 +12,12 @@ use mayfly_net::clock::Clock;
 use mayfly_net::deadlines::{Deadlines, NEVER};
 use mayfly_net::http::{self, CONTINUE, DateText, Decoded, Limits, Reader, Stage};
 use mayfly_net::ring::{ConnectionId, Connections, Driver, Event, Output};
-use mayfly_shards::{NodeBudget, Payload, Refusal, Shard, ShardIndex, Time};
+use mayfly_shards::{NodeBudget, Payload, Refusal, Shard, ShardIndex, Ticket, Time};
 
 use super::desk::{Clerk, Desk};
 use super::frame::Frame;
 use super::gate::Gate;
+use super::place::Placement;
 use super::session::{Asked, Pending, STASH_BYTES_MAX};
 use super::transit::Transit;
 use crate::api::Failure;
@@ -33,6 +35,8 @@ const TICK_COUNT: usize = 2_048;
 const DATE_NS: u64 = 500_000_000;
 /// A body that comes slower than this for longer than its grace is given up: bytes a second.
 const BODY_BYTES_PER_SECOND_MIN: u64 = 1_024;
+/// Requests of at most this many bytes, when they are all that a turn has to tell, have their answers sent at once: more are gathered.
+const HURRIED_BYTES_MAX: usize = 1_024;
 /// How long a drain may take: what is being sent then is cut.
 const DRAIN_NS: u64 = 15_000_000_000;
 
@@ -46,7 +50,7 @@ pub(super) struct Core {
     pub(super) shard: Shard,
     pub(super) desk: Desk,
     pub(super) now: Time,
-    pub(super) shard_count: u16,
+    pub(super) placement: Placement,
     pub(super) identities: Identities,
     pub(super) budget: Arc<NodeBudget>,
     pub(super) gate: Gate,
@@ -56,8 +60,11 @@ pub(super) struct Core {
     pub(super) tickets_given: u32,
     /// What tenants are granted.
     pub(super) grants: Arc<Grants>,
-    /// Commands sent to other cores.
+    /// Commands sent to other cores, and to other nodes.
     pub(super) hops: u64,
+    pub(super) forwards: u64,
+    /// Requests that other nodes answer too, and when they are answered without those.
+    pub(super) patience: BTreeSet<(Time, Ticket)>,
     /// Kept for its memory.
     pub(super) payloads: Vec<Payload>,
     transit: Transit,
@@ -82,7 +89,7 @@ impl Core {
     pub(super) fn new(
         shard: Shard,
         desk: Desk,
-        shard_count: u16,
+        placement: Placement,
         identities: Identities,
         grants: Arc<Grants>,
         budget: Arc<NodeBudget>,
@@ -99,7 +106,7 @@ impl Core {
             shard,
             desk,
             now: Time(clock.now_ns()),
-            shard_count,
+            placement,
             identities,
             transit: Transit::new(Arc::clone(&budget)),
             budget,
@@ -109,6 +116,8 @@ impl Core {
             tickets_given: 0,
             grants,
             hops: 0,
+            forwards: 0,
+            patience: BTreeSet::new(),
             payloads: Vec::new(),
             clock,
             limits,
@@ -135,6 +144,7 @@ impl Core {
             self.read_all_mail(driver.connections());
             self.let_time_pass(driver.connections());
             self.follow_stop(&mut driver);
+            self.tell_taken(driver.connections());
             self.transit.follow(driver.connections().unsent_bytes());
             self.desk.mesh.flush();
             if self.is_done(&mut driver) {
@@ -155,6 +165,9 @@ impl Core {
     }
 
     fn event(&mut self, connections: &mut Connections, event: Event<'_>) {
+        if self.placement.is_clustered() && self.link_event(connections, &event) {
+            return;
+        }
         match event {
             Event::Opened(id) => {
                 self.desk.sessions.open(id);
@@ -168,7 +181,7 @@ impl Core {
             Event::Failed(id) => self.lost(connections, id),
             Event::Sent { id, offset } => {
                 if let Some(session) = self.desk.sessions.get(id) {
-                    session.note_sent(offset);
+                    session.note_sent(offset, &mut self.desk.peers.taken);
                     if session.is_choked && unsent_bytes(connections, id) <= UNSENT_BYTES_MAX / 2 {
                         session.is_choked = false;
                         self.desk.answered.push(id);
@@ -190,7 +203,14 @@ impl Core {
             return;
         }
         if session.stash.is_empty() && !session.must_wait() {
-            return self.read(connections, id, bytes);
+            let is_hurried = connections.is_calm() && bytes.len() <= HURRIED_BYTES_MAX;
+            self.desk.may_hurry = is_hurried;
+            self.read(connections, id, bytes);
+            self.desk.may_hurry = false;
+            if is_hurried {
+                connections.send_now(id);
+            }
+            return;
         }
         session.stash.extend_from_slice(bytes);
         if session.stash.len() > STASH_BYTES_MAX && !session.is_paused {
@@ -287,9 +307,9 @@ impl Core {
                 connections.resume(id);
             }
             self.read(connections, id, &stash);
-            let Some(session) = self.desk.sessions.get(id) else { continue };
-            if session.is_finished && !session.must_wait() {
-                self.close(connections, id);
+            if self.desk.sessions.get(id).is_some_and(|session| session.is_finished) {
+                // What lay before its FIN may have come to wait only now.
+                self.finished(connections, id);
             }
         }
     }
@@ -328,7 +348,8 @@ impl Core {
         self.deadlines.clear(id.slot());
         self.let_go(id);
         if let Some(mut session) = self.desk.sessions.close(id) {
-            self.desk.returns.extend(session.take_unsent(sent, begun));
+            let unsent = session.take_unsent(sent, begun, &mut self.desk.peers.taken);
+            self.desk.returns.extend(unsent);
             self.desk.left.extend(session.subscription.map(|subscription| *subscription));
             if let Some(pending) = session.pending {
                 self.desk.adopt(pending);
@@ -348,6 +369,11 @@ impl Core {
     }
 
     fn let_time_pass(&mut self, connections: &mut Connections) {
+        if self.peers_due_at().is_some_and(|at| at <= self.now) {
+            self.peers_due(connections);
+            self.settle(connections);
+            self.go_on(connections);
+        }
         let now = self.now;
         if self.shard.next_deadline().is_some_and(|at| at <= now) {
             self.shard.expire(now, &mut Clerk { desk: &mut self.desk, connections });
@@ -382,7 +408,8 @@ impl Core {
         let shard = self.shard.next_deadline().map(|at| at.0);
         // While it drains a core looks again and again whether the others have.
         let drain = self.drain_until.map(|until| until.min(self.now.0 + DRAIN_LOOK_NS));
-        [shard, self.deadlines.next_at(), drain].into_iter().flatten().min()
+        let peers = self.peers_due_at().map(|at| at.0);
+        [shard, peers, self.deadlines.next_at(), drain].into_iter().flatten().min()
     }
 
     /// Notes when the request that `received` bytes belong to began, and how long its body may take from here. Bytes earn time, but
@@ -438,7 +465,7 @@ impl Core {
     /// Writes this core's gauges where any core can read them.
     pub(super) fn publish_gauges(&mut self) {
         self.desk.node_bytes = self.budget.bytes.used();
-        self.gauges.publish(usize::from(self.desk.core.0), &self.shard.gauges(), self.hops);
+        self.gauges.publish(usize::from(self.desk.core.0), &self.shard.gauges(), self.hops, self.forwards);
     }
 
     /// Begins the drain when the node was told to stop: no new connections, parked pops and calls are sent away.

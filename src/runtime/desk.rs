@@ -12,12 +12,14 @@ use mayfly_shards::{Answer, Delivery, Letter, Outbox, Receipt, ShardIndex, Ticke
 use smallvec::SmallVec;
 
 use super::frame::Frame;
+use super::gather::Gather;
+use super::peer::Peers;
 use super::replying::Replying;
-use super::session::{Asked, Pending, Returned, Session, Sessions, core_of, wants_events};
+use super::session::{Asked, Given, Pending, Returned, Session, Sessions, core_of, is_foreign, wants_events};
 use super::subscribing::Subscription;
 use crate::api::id::Incarnation;
 use crate::api::{Failure, answer, call, quota};
-use crate::control::Declaration;
+use crate::control::{Declaration, NodeId};
 
 /// See the module.
 pub(super) struct Desk {
@@ -25,12 +27,16 @@ pub(super) struct Desk {
     pub(super) sessions: Sessions,
     pub(super) mesh: Mesh<Frame>,
     pub(super) incarnation: Incarnation,
+    /// Links to other nodes.
+    pub(super) peers: Peers,
     spelling: answer::Spelling,
     pub(super) date: DateText,
     /// Payload and overhead bytes held by the node, as of this turn.
     pub(super) node_bytes: u64,
     /// The connection whose bytes are being read: it goes on by itself when its request is answered.
     pub(super) reading: Option<ConnectionId>,
+    /// The first answer to another connection than the one being read is sent at once: whoever waits for it wakes meanwhile.
+    pub(super) may_hurry: bool,
     /// Connections that were answered later, and go on reading.
     pub(super) answered: Vec<ConnectionId>,
     /// What answers gave that reached nobody.
@@ -71,9 +77,11 @@ impl Desk {
             mesh,
             spelling: answer::Spelling::new(incarnation.clone()),
             incarnation,
+            peers: Peers::default(),
             date: DateText::new(SystemTime::now()),
             node_bytes: 0,
             reading: None,
+            may_hurry: false,
             answered: Vec::new(),
             returns: Vec::new(),
             replied: Vec::new(),
@@ -162,11 +170,26 @@ impl Clerk<'_> {
             self.connections.close(id);
         } else if self.desk.reading != Some(id) {
             self.desk.answered.push(id);
+            self.hurry(id);
         }
     }
 
-    /// Answers the pending request of a connection on this core.
+    fn hurry(&mut self, id: ConnectionId) {
+        if std::mem::take(&mut self.desk.may_hurry) {
+            self.connections.send_now(id);
+        }
+    }
+
+    /// Answers the pending request of a connection on this core, or one of another node.
     pub(super) fn answer_here(&mut self, ticket: Ticket, part: Answer) {
+        self.answer_from(None, ticket, part);
+    }
+
+    /// The same; from another node, if `node` says one.
+    pub(super) fn answer_from(&mut self, node: Option<NodeId>, ticket: Ticket, part: Answer) {
+        if is_foreign(ticket) {
+            return self.answer_peer(ticket, part);
+        }
         let Some(session) = self.desk.sessions.waiting_for(ticket) else { return self.desk.answer_orphan(ticket, part) };
         if let Some(Pending { ticket: first, asked: Asked::Reply(replying), .. }) = &mut session.pending {
             if replying.add(ticket.0 - first.0, part) {
@@ -174,13 +197,13 @@ impl Clerk<'_> {
             }
             return;
         }
-        let Some((id, pending)) = complete(session, part) else { return };
+        let Some((id, pending)) = complete(session, node, part) else { return };
         let Pending { delivery, asked, .. } = pending.request;
         match (asked, pending.answer) {
             (Asked::Next { results, .. }, Some(Answer::Refused(refusal))) => {
                 self.respond(id, delivery, &http::Answer::json(Status::Ok), |out| {
                     out.extend_from_slice(&results);
-                    call::next_refused(out, refusal);
+                    call::next_refused(out, &refusal.into());
                 });
             }
             (Asked::Events { .. }, Some(Answer::Refused(refusal))) => self.end_stream(id, &refusal.into()),
@@ -196,20 +219,19 @@ impl Clerk<'_> {
             (Asked::Configure { queue, declaration }, Some(Answer::Configured)) => {
                 self.say_configured(id, delivery, &queue, &declaration);
             }
-            (Asked::Reset { queue }, Some(Answer::Reset(dropped))) => {
-                self.respond(id, delivery, &http::Answer::json(Status::Ok), |out| answer::reset(out, &queue, dropped));
-            }
-            (Asked::Delete { queue }, Some(Answer::Deleted { deleted, declared })) => {
+            (Asked::Delete { queue, .. }, Some(Answer::Deleted { deleted, declared })) => {
                 self.respond(id, delivery, &http::Answer::json(Status::Ok), |out| answer::deleted(out, &queue, deleted, declared));
             }
-            (Asked::Gathered(gather), None) => {
-                let mut body = Vec::new();
-                match gather.render(self.desk.node_bytes, &mut body) {
-                    Ok(()) => self.respond(id, delivery, &http::Answer::json(Status::Ok), |out| out.append(&mut body)),
-                    Err(failure) => self.fail(id, delivery, &failure),
-                }
-            }
+            (Asked::Gathered(gather), None) => self.say_gathered(id, delivery, *gather),
             (asked, answer) => unreachable!("{asked:?} is not answered by {answer:?}"),
+        }
+    }
+
+    pub(super) fn say_gathered(&mut self, id: ConnectionId, delivery: http::Delivery, gather: Gather) {
+        let mut body = Vec::new();
+        match gather.render(self.desk.node_bytes, &mut body) {
+            Ok(()) => self.respond(id, delivery, &http::Answer::json(Status::Ok), |out| out.append(&mut body)),
+            Err(failure) => self.fail(id, delivery, &failure),
         }
     }
 
@@ -226,7 +248,7 @@ impl Clerk<'_> {
         match (asked, outcome) {
             (_, Err(failure)) => self.fail(id, delivery, &failure),
             (Asked::Configure { queue, declaration }, Ok(())) => self.say_configured(id, delivery, &queue, &declaration),
-            (Asked::Delete { queue }, Ok(())) => {
+            (Asked::Delete { queue, .. }, Ok(())) => {
                 self.respond(id, delivery, &http::Answer::json(Status::Ok), |out| answer::deleted(out, &queue, false, false));
             }
             (Asked::Switch { is_enabled }, Ok(())) => {
@@ -239,28 +261,36 @@ impl Clerk<'_> {
         }
     }
 
-    /// A pop's answer came from another core.
-    pub(super) fn deliver_here(&mut self, ticket: Ticket, body: &[u8], messages_at: usize, receipts: SmallVec<[Receipt; 1]>) {
+    /// What the control core says of the cluster.
+    pub(super) fn cluster_here(&mut self, ticket: Ticket, outcome: Result<Box<[u8]>, Failure>) {
+        let Some(session) = self.desk.sessions.waiting_for(ticket) else { return };
+        let (Some(id), Some(Pending { delivery, .. })) = (session.id, session.pending.take()) else { return };
+        match outcome {
+            Ok(document) => self.respond(id, delivery, &http::Answer::json(Status::Ok), |out| out.extend_from_slice(&document)),
+            Err(failure) => self.fail(id, delivery, &failure),
+        }
+    }
+
+    /// A pop's answer came from another core, or from another node.
+    pub(super) fn deliver_here(&mut self, ticket: Ticket, body: &[u8], messages_at: usize, given: Given) {
         self.open_here(ticket);
         if let Some(OpenDelivery::Here { out, form, .. }) = &mut self.desk.open {
             let has_results = matches!(form, Form::Answer { has_results: true, .. });
             out.extend_from_slice(if has_results { &body[messages_at..] } else { body });
         }
-        self.close_delivery(receipts);
+        self.close_delivery(given);
     }
 
-    /// A call's answer, from an inbox of `shard`.
-    pub(super) fn reply_here(&mut self, shard: ShardIndex, ticket: Ticket, payload: &[u8]) {
-        let lost = Returned::Reply(shard);
-        let Some(session) = self.desk.sessions.waiting_for(ticket) else { return self.desk.returns.push(lost) };
-        let (Some(id), Some(pending)) = (session.id, &session.pending) else { return self.desk.returns.push(lost) };
-        let delivery = pending.delivery;
-        let Some(output) = self.connections.output(id) else { return self.desk.returns.push(lost) };
+    /// A call's answer.
+    pub(super) fn reply_here(&mut self, given: Given, ticket: Ticket, payload: &[u8]) {
+        let found = self.desk.sessions.waiting_for(ticket).and_then(|session| Some((session.id?, session.pending.as_ref()?.delivery)));
+        let found = found.and_then(|(id, delivery)| Some((id, delivery, self.connections.output(id)?)));
+        let Some((id, delivery, output)) = found else { return self.desk.returns.extend(given.returned(Undelivered::Unsent)) };
         let begins_at = output.appended();
         self.respond(id, delivery, &http::Answer::json(Status::Ok), |out| call::answered(out, payload));
         let ends_at = self.connections.output(id).map_or(begins_at, |output| output.appended());
         if let Some(session) = self.desk.sessions.get(id) {
-            session.keep_reply(begins_at, ends_at, shard);
+            session.keep(begins_at, ends_at, given);
         }
     }
 
@@ -307,27 +337,30 @@ impl Clerk<'_> {
         self.desk.open = Some(OpenDelivery::Here { id, delivery, begins_at, form, out });
     }
 
-    fn close_delivery(&mut self, receipts: SmallVec<[Receipt; 1]>) {
+    fn close_delivery(&mut self, given: Given) {
         match self.desk.open.take() {
             Some(OpenDelivery::Here { id, delivery, begins_at, form, mut out }) => {
                 let is_stream = matches!(form, Form::Events { .. });
                 finish(form, &mut out);
                 let Some(output) = self.connections.output(id) else {
-                    return self.desk.returns.extend(receipts.into_iter().map(unsent));
+                    return self.desk.returns.extend(given.returned(Undelivered::Unsent));
                 };
                 *output.buffer() = out;
                 let ends_at = output.appended();
                 if let Some(session) = self.desk.sessions.get(id) {
-                    session.keep_receipts(begins_at, ends_at, receipts);
+                    session.keep(begins_at, ends_at, given);
                 }
                 if is_stream { self.go_on_streaming(id) } else { self.conclude(id, delivery) }
             }
             Some(OpenDelivery::There { ticket, body, messages_at }) => {
-                self.mail(core_of(ticket), Frame::Delivered { ticket, body, messages_at, receipts });
+                let Given::Messages(receipts) = given else { unreachable!("what another node gave is for a client here") };
+                if core_of(ticket) == self.desk.core {
+                    self.deliver_to_peer(ticket, &body, messages_at, receipts);
+                } else {
+                    self.mail(core_of(ticket), Frame::Delivered { ticket, body, messages_at, receipts });
+                }
             }
-            Some(OpenDelivery::Nobody) | None => {
-                self.desk.returns.extend(receipts.into_iter().map(unsent));
-            }
+            Some(OpenDelivery::Nobody) | None => self.desk.returns.extend(given.returned(Undelivered::Unsent)),
         }
     }
 
@@ -336,6 +369,7 @@ impl Clerk<'_> {
         if let Some(session) = self.desk.sessions.get(id) {
             session.pending = None;
             self.desk.streamed.push(id);
+            self.hurry(id);
         }
     }
 
@@ -357,10 +391,6 @@ fn finish(form: Form, out: &mut Vec<u8>) {
     }
 }
 
-fn unsent(receipt: Receipt) -> Returned {
-    Returned::Messages(receipt, Undelivered::Unsent)
-}
-
 /// A pending request with the answer it got; None in place of a gathered answer, whose parts are all there.
 struct Completed {
     request: Pending,
@@ -368,11 +398,11 @@ struct Completed {
 }
 
 /// Takes a session's request out of it when `part` completes it.
-fn complete(session: &mut Session, part: Answer) -> Option<(ConnectionId, Completed)> {
+fn complete(session: &mut Session, node: Option<NodeId>, part: Answer) -> Option<(ConnectionId, Completed)> {
     let id = session.id?;
     let answer = match &mut session.pending.as_mut()?.asked {
         Asked::Gathered(gather) => {
-            if !gather.add(part) {
+            if !gather.add(node, part) {
                 return None;
             }
             None
@@ -390,15 +420,17 @@ impl Outbox for Clerk<'_> {
 
     fn reply(&mut self, ticket: Ticket, payload: &[u8]) {
         let core = core_of(ticket);
-        if core == self.desk.core {
-            self.reply_here(core, ticket, payload);
-        } else {
+        if core != self.desk.core {
             self.mail(core, Frame::Reply { ticket, payload: payload.into() });
+        } else if is_foreign(ticket) {
+            self.reply_to_peer(core, ticket, payload);
+        } else {
+            self.reply_here(Given::Reply(core), ticket, payload);
         }
     }
 
     fn begin_delivery(&mut self, ticket: Ticket, queue: &str) {
-        if core_of(ticket) != self.desk.core {
+        if core_of(ticket) != self.desk.core || is_foreign(ticket) {
             let mut body = Vec::new();
             if !wants_events(ticket) {
                 answer::pop_begin(&mut body, queue);
@@ -428,7 +460,7 @@ impl Outbox for Clerk<'_> {
             Some(OpenDelivery::There { ticket, body, .. }) if !wants_events(*ticket) => answer::pop_end(body),
             _ => {}
         }
-        self.close_delivery(receipts);
+        self.close_delivery(Given::Messages(receipts));
     }
 
     fn send(&mut self, to: ShardIndex, letter: Letter) {

@@ -1,12 +1,15 @@
 //! What the cores of a node send each other, and the control core, over the mesh.
 
+use std::sync::Arc;
+
 use mayfly_shards::{Answer, Letter, OwnedCommand, Receipt, Reservation, Tenant, Ticket, Undelivered};
 use smallvec::SmallVec;
 
-use crate::api::Failure;
-use crate::control::Change;
-
 use super::gate::Place;
+use super::peer::NewLink;
+use crate::api::Failure;
+use crate::api::cluster::ClusterAsk;
+use crate::control::{Change, Members, NodeId};
 
 /// One piece of mail.
 #[derive(Debug)]
@@ -43,6 +46,18 @@ pub(super) enum Frame {
     Switch { number: u64, is_enabled: bool },
     /// To the control core: the shard delivers, or does not, as it was told under `number`.
     Switched { number: u64 },
+    /// To the control core: what an operator asks about the cluster. Answered by [`Frame::ClusterAnswer`].
+    AskCluster { ticket: Ticket, ask: ClusterAsk },
+    /// From the control core: the cluster as it is then, as JSON.
+    ClusterAnswer { ticket: Ticket, outcome: Result<Box<[u8]>, Failure> },
+    /// From the control core, in a cluster: the queue is not declared any more. What it holds is dropped by the core of the ticket.
+    Undeclared { ticket: Ticket, was_declared: bool },
+    /// From the control core: a newer table of members.
+    Members(Arc<Members>),
+    /// From the control core: a link to another node is this core's from now on.
+    Link(Box<NewLink>),
+    /// To the control core: the link over which this core asks a node is lost.
+    LinkLost { node: NodeId, incarnation: u64 },
     /// From the control core: whether the change that was proposed under `ticket` holds. Of a declaration or a deletion that does, the
     /// queue's home answers instead.
     Agreed { ticket: Ticket, outcome: Result<(), Failure> },

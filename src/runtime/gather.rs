@@ -1,18 +1,20 @@
-//! Requests that several shards answer: their parts are gathered on the client's core and answered as one.
+//! Requests that several shards answer, of this node or of several: their parts are gathered on the client's core and answered as one.
 
-use mayfly_shards::{Answer, Outcome, ShardIndex};
+use mayfly_shards::{Answer, Outcome};
 use smallvec::SmallVec;
 
+use super::place::Place;
 use crate::api::{Failure, answer, merge, status};
+use crate::control::NodeId;
 
 /// Things by the shard that they are for; mostly all are for one.
-pub(super) type ByShard<T> = SmallVec<[(ShardIndex, Vec<T>); 1]>;
+pub(super) type ByPlace<T> = SmallVec<[(Place, Vec<T>); 1]>;
 
 /// Adds a thing for a shard.
-pub(super) fn put<T>(by_shard: &mut ByShard<T>, shard: ShardIndex, item: T) {
-    match by_shard.iter_mut().find(|(of, _)| *of == shard) {
+pub(super) fn put<T>(by_place: &mut ByPlace<T>, place: Place, item: T) {
+    match by_place.iter_mut().find(|(of, _)| *of == place) {
         Some((_, items)) => items.push(item),
-        None => by_shard.push((shard, vec![item])),
+        None => by_place.push((place, vec![item])),
     }
 }
 
@@ -27,6 +29,14 @@ pub(super) enum Wanted {
     List {
         limit: usize,
     },
+    Reset {
+        queue: Box<str>,
+    },
+    /// The log declared it, or not.
+    Delete {
+        queue: Box<str>,
+        was_declared: bool,
+    },
     Depth {
         queue: Box<str>,
         group: Option<Box<str>>,
@@ -37,7 +47,10 @@ pub(super) enum Wanted {
 #[derive(Debug)]
 pub(super) struct Gather {
     wanted: Wanted,
-    awaiting: usize,
+    /// Parts to come, by the node that they come from; None: this one.
+    awaiting: SmallVec<[(Option<NodeId>, u32); 1]>,
+    /// Nodes that did not answer.
+    missing: Vec<NodeId>,
     parts: Vec<Answer>,
 }
 
@@ -67,14 +80,44 @@ impl SpelledIds {
 }
 
 impl Gather {
-    /// Waits for the answers of `awaiting` shards.
-    pub(super) fn new(wanted: Wanted, awaiting: usize) -> Self {
-        Self { wanted, awaiting, parts: Vec::new() }
+    /// Waits for the answers of shards, one for each place.
+    pub(super) fn new(wanted: Wanted, places: impl IntoIterator<Item = Place>) -> Self {
+        let mut awaiting: SmallVec<[(Option<NodeId>, u32); 1]> = SmallVec::new();
+        for place in places {
+            let node = place.node();
+            match awaiting.iter_mut().find(|(of, _)| *of == node) {
+                Some((_, count)) => *count += 1,
+                None => awaiting.push((node, 1)),
+            }
+        }
+        Self { wanted, awaiting, missing: Vec::new(), parts: Vec::new() }
+    }
+
+    /// `count` parts of a node do not come. Whether the request is answered without them, and whether no part is missing now.
+    pub(super) fn miss(&mut self, node: NodeId, count: u32) -> Option<bool> {
+        if !matches!(self.wanted, Wanted::List { .. } | Wanted::Depth { .. }) {
+            return None;
+        }
+        if !self.missing.contains(&node) {
+            self.missing.push(node);
+        }
+        Some(self.count_down(Some(node), count))
+    }
+
+    /// The nodes whose parts are still to come, and how many of each.
+    pub(super) fn laggards(&self) -> Vec<(NodeId, u32)> {
+        self.awaiting.iter().filter_map(|(node, count)| Some(((*node)?, *count))).filter(|(_, count)| *count > 0).collect()
+    }
+
+    fn count_down(&mut self, node: Option<NodeId>, by: u32) -> bool {
+        if let Some((_, count)) = self.awaiting.iter_mut().find(|(of, _)| *of == node) {
+            *count = count.saturating_sub(by);
+        }
+        self.awaiting.iter().all(|(_, count)| *count == 0)
     }
 
     /// Takes one shard's part. Whether that was the last.
-    pub(super) fn add(&mut self, part: Answer) -> bool {
-        self.awaiting -= 1;
+    pub(super) fn add(&mut self, node: Option<NodeId>, part: Answer) -> bool {
         match (&mut self.wanted, part) {
             (Wanted::Ack { outcomes, .. }, Answer::Acked(part)) => {
                 for (index, outcome) in part {
@@ -83,7 +126,7 @@ impl Gather {
             }
             (_, part) => self.parts.push(part),
         }
-        self.awaiting == 0
+        self.count_down(node, 1)
     }
 
     /// Appends the whole answer.
@@ -96,11 +139,28 @@ impl Gather {
             Wanted::List { limit } => {
                 let parts = self.parts.into_iter().filter_map(|part| if let Answer::Listed(rows) = part { Some(rows) } else { None });
                 status::queues(out, &merge::queue_rows(parts.collect(), limit), node_bytes);
+                status::missing(out, self.missing.iter().map(|node| node.0));
+            }
+            Wanted::Reset { queue } => {
+                let dropped = self.parts.into_iter().map(|part| if let Answer::Reset(dropped) = part { dropped } else { 0 }).sum();
+                answer::reset(out, &queue, dropped);
+            }
+            Wanted::Delete { queue, was_declared } => {
+                let (mut deleted, mut declared) = (was_declared, was_declared);
+                for part in self.parts {
+                    if let Answer::Deleted { deleted: anything, declared: here } = part {
+                        deleted |= anything;
+                        declared |= here;
+                    }
+                }
+                answer::deleted(out, &queue, deleted, declared);
             }
             Wanted::Depth { queue, group } => {
                 let parts = self.parts.into_iter().filter_map(|part| if let Answer::Depth(depth) = part { Some(depth) } else { None });
-                let depth = merge::depth(parts).ok_or(Failure::QueueNotFound)?;
+                let unknown = if self.missing.is_empty() { Failure::QueueNotFound } else { Failure::ForwardFailed };
+                let depth = merge::depth(parts).ok_or(unknown)?;
                 status::depth(out, &queue, group.as_deref(), &depth);
+                status::missing(out, self.missing.iter().map(|node| node.0));
             }
         }
         Ok(())

@@ -2,17 +2,21 @@
 
 use mayfly_net::http::{self, Request, Status};
 use mayfly_net::ring::{ConnectionId, Connections};
-use mayfly_shards::{AckItem, Command, Payload, QueueName, ShardIndex, Span, Tenant, Ticket, home_shard, shard_of};
+use mayfly_shards::{AckItem, Command, Payload, QueueName, ShardIndex, Span, Tenant, Ticket, shard_of};
 
+use smallvec::SmallVec;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::core::Core;
 use super::desk::Clerk;
 use super::frame::Frame;
-use super::gather::{ByShard, Gather, SpelledIds, Wanted, put};
+use super::gather::{ByPlace, Gather, SpelledIds, Wanted, put};
+use super::place::Place;
 use super::replying::unasked_outcome;
-use super::session::{Asked, Pending, Returned, ticket};
+use super::session::{Asked, Given, Pending, Returned, is_foreign, ticket};
+use crate::api::cluster::{self, ClusterAsk};
 use crate::api::declaration;
+use crate::api::id::MessageId;
 use crate::api::inbox::{self, Target};
 use crate::api::query::PopRequest;
 use crate::api::request::{self, AckRequest};
@@ -20,6 +24,10 @@ use crate::api::route::{Found, Route};
 use crate::api::{Failure, answer, query, route};
 use crate::control::{Change, Declaration};
 use crate::metrics;
+
+/// How long other nodes may take for their part of a status read, and of a reset.
+const STATUS_SPAN: Span = Span::from_millis(500);
+const RESET_SPAN: Span = Span::from_secs(2);
 
 impl Core {
     /// Answers a whole request, or makes it the connection's pending one.
@@ -74,8 +82,14 @@ impl Core {
             }
             Route::SetQuota => self.set_quota(asking, request.body),
             Route::Quota => self.quota(asking, params),
+            Route::Cluster => self.ask_cluster(asking, ClusterAsk::Status),
+            Route::ChangeCluster => {
+                let ask = cluster::read(request.body)?;
+                self.ask_cluster(asking, ask)
+            }
             Route::Health => self.say(asking, Status::Ok, br#"{"status":"alive"}"#),
             Route::Ready if self.desk.is_draining => self.say(asking, Status::ServiceUnavailable, br#"{"status":"draining"}"#),
+            Route::Ready if !self.placement.is_member() => self.say(asking, Status::ServiceUnavailable, br#"{"status":"joining"}"#),
             Route::Ready => self.say(asking, Status::Ok, br#"{"status":"ready"}"#),
             Route::Metrics => {
                 self.publish_gauges();
@@ -137,14 +151,18 @@ impl Core {
         ticket
     }
 
-    /// Gives a command to its shard: here at once, elsewhere by mail.
-    pub(super) fn give(&mut self, connections: &mut Connections, shard: ShardIndex, ticket: Ticket, command: Command<'_>) {
-        if shard == self.desk.core {
-            let now = self.now;
-            self.shard.step(now, ticket, command, &mut Clerk { desk: &mut self.desk, connections });
-        } else {
-            self.hops += 1;
-            self.desk.mesh.send(usize::from(shard.0), Frame::Request { ticket, command: Box::new(command.into_owned()) });
+    /// Gives a command to its shard: here at once, on another core by mail, on another node over the link to it.
+    pub(super) fn give(&mut self, connections: &mut Connections, place: Place, ticket: Ticket, command: Command<'_>) {
+        match place {
+            Place::Here(shard) if shard == self.desk.core => {
+                let now = self.now;
+                self.shard.step(now, ticket, command, &mut Clerk { desk: &mut self.desk, connections });
+            }
+            Place::Here(shard) => {
+                self.hops += 1;
+                self.desk.mesh.send(usize::from(shard.0), Frame::Request { ticket, command: Box::new(command.into_owned()) });
+            }
+            Place::There(node, shard) => self.ask(connections, (node, shard), ticket, false, &command),
         }
     }
 
@@ -159,12 +177,16 @@ impl Core {
             return Ok(());
         }
         match inbox::target(push.queue, &self.desk.incarnation) {
-            Target::Inbox(inbox) => self.push_to_inbox(asking, inbox, &payloads),
+            Target::Inbox(inbox) => self.push_to_inbox(asking, self.place_of_inbox(inbox), inbox, &payloads),
+            Target::Elsewhere { incarnation, number } => {
+                let (place, inbox) = self.place_elsewhere(incarnation, number);
+                self.push_to_inbox(asking, place, inbox, &payloads);
+            }
             Target::Queue(queue) => {
+                let place = self.placement.of_partition(asking.tenant, &queue, &push.partition)?;
                 let ticket = self.await_answer(&asking, Asked::Push);
-                let shard = shard_of(asking.tenant, &queue, &push.partition, self.shard_count);
                 let command = Command::Push { tenant: asking.tenant, queue: &queue, partition: &push.partition, payloads: &mut payloads };
-                self.give(asking.connections, shard, ticket, command);
+                self.give(asking.connections, place, ticket, command);
             }
         }
         // What was refused, or went to an inbox, is still here.
@@ -176,22 +198,14 @@ impl Core {
     fn pop(&mut self, asking: Asking<'_>, params: &[u8]) -> Result<(), Failure> {
         let pop = query::pop(params)?;
         self.check_grant(asking.tenant)?;
-        let shard = self.shard_of_pop(asking.tenant, &pop.queue, pop.partition.as_deref());
+        let place = self.placement.of_pop(asking.tenant, &pop.queue, pop.partition.as_deref())?;
         if self.desk.is_draining && pop.wait.is_some() {
             return Err(Failure::OwnerMoved);
         }
-        let ticket = self.await_answer(&asking, Asked::Pop { shard: pop.wait.map(|_| shard) });
+        let ticket = self.await_answer(&asking, Asked::Pop { place: pop.wait.map(|_| place) });
         let command = self.pop_command(asking.tenant, &pop, pop.wait);
-        self.give(asking.connections, shard, ticket, command);
+        self.give(asking.connections, place, ticket, command);
         Ok(())
-    }
-
-    /// Where a pop is served: by its partition's shard, one of any partition by the queue's home.
-    pub(super) fn shard_of_pop(&self, tenant: Tenant, queue: &str, partition: Option<&str>) -> ShardIndex {
-        match partition {
-            Some(partition) => shard_of(tenant, queue, partition, self.shard_count),
-            None => home_shard(tenant, queue, self.shard_count),
-        }
     }
 
     pub(super) fn pop_command<'a>(&self, tenant: Tenant, pop: &'a PopRequest<'_>, wait: Option<Span>) -> Command<'a> {
@@ -212,27 +226,36 @@ impl Core {
         let incarnation = self.desk.incarnation.number;
         let mut ids = SpelledIds::default();
         let mut outcomes = Vec::with_capacity(acks.len());
-        let mut by_shard = ByShard::new();
+        let mut by_place = ByPlace::new();
         for (index, ack) in acks.iter().enumerate() {
             ids.push(ack.spelled_id);
             outcomes.push(unasked_outcome(ack.id.as_ref(), incarnation));
-            let Some(id) = ack.id.as_ref().filter(|id| id.incarnation == incarnation) else { continue };
-            let seq = self.desk.incarnation.seq_of(id.spelled_seq);
+            let Some(id) = ack.id.as_ref() else { continue };
+            let Some((place, seq)) = self.place_of_delivery(asking.tenant, &queue, id) else { continue };
             let item = AckItem { index: index as u32, partition: &id.partition, seq, delivery: id.delivery, verdict: ack.verdict };
-            let shard = shard_of(asking.tenant, &queue, &id.partition, self.shard_count);
-            put(&mut by_shard, shard, item);
+            put(&mut by_place, place, item);
         }
-        if by_shard.is_empty() {
-            let home = home_shard(asking.tenant, &queue, self.shard_count);
-            by_shard.push((home, Vec::new()));
+        if by_place.is_empty() {
+            by_place.push((self.placement.of_queue(asking.tenant, &queue)?, Vec::new()));
         }
-        let gather = Gather::new(Wanted::Ack { ids, outcomes }, by_shard.len());
+        let gather = Gather::new(Wanted::Ack { ids, outcomes }, by_place.iter().map(|(place, _)| *place));
         let ticket = self.await_answer(&asking, Asked::Gathered(Box::new(gather)));
-        for (shard, items) in by_shard {
+        for (place, items) in by_place {
             let command = Command::Ack { tenant: asking.tenant, queue: &queue, group: &group, items: &items };
-            self.give(asking.connections, shard, ticket, command);
+            self.give(asking.connections, place, ticket, command);
         }
         Ok(())
+    }
+
+    /// Where a delivery is settled: by whoever gave it; and its message's number as that one is told it. None: nobody is there who did.
+    pub(super) fn place_of_delivery(&self, tenant: Tenant, queue: &str, id: &MessageId<'_>) -> Option<(Place, u64)> {
+        let own = &self.desk.incarnation;
+        if id.incarnation == own.number {
+            let shard = shard_of(tenant, queue, &id.partition, self.placement.shard_count());
+            return Some((Place::Here(shard), own.seq_of(id.spelled_seq)));
+        }
+        let (node, shard_count) = self.placement.node_of(id.incarnation)?;
+        Some((Place::There(node, shard_of(tenant, queue, &id.partition, shard_count)), id.spelled_seq))
     }
 
     fn configure(&mut self, asking: Asking<'_>, body: &[u8]) -> Result<(), Failure> {
@@ -248,25 +271,45 @@ impl Core {
     fn reset(&mut self, asking: Asking<'_>, body: &[u8]) -> Result<(), Failure> {
         let queue = request::reset(body)?;
         self.check_grant(asking.tenant)?;
-        let ticket = self.await_answer(&asking, Asked::Reset { queue: (&*queue).into() });
-        let shard = home_shard(asking.tenant, &queue, self.shard_count);
-        self.give(asking.connections, shard, ticket, Command::Reset { tenant: asking.tenant, queue: &queue });
+        let homes: SmallVec<[Place; 4]> = self.placement.homes(asking.tenant, &queue).collect();
+        let ticket = self.gather_all(&asking, Wanted::Reset { queue: (&*queue).into() }, &homes, RESET_SPAN)?;
+        for home in homes {
+            self.give(asking.connections, home, ticket, Command::Reset { tenant: asking.tenant, queue: &queue });
+        }
         Ok(())
     }
 
     fn delete(&mut self, asking: Asking<'_>, segment: Option<&[u8]>, params: &[u8]) -> Result<(), Failure> {
         let queue = query::delete(segment, params)?;
         self.check_grant(asking.tenant)?;
-        let asked = Asked::Delete { queue: (&*queue).into() };
+        let asked = Asked::Delete { tenant: asking.tenant, queue: (&*queue).into() };
         let queue = QueueName { tenant: asking.tenant, name: (&*queue).into() };
         self.propose(asking, asked, Change::Delete { queue, version: None })
+    }
+
+    /// The log does not declare a queue any more: every node drops what it holds, and forgets it.
+    fn undeclared(&mut self, connections: &mut Connections, ticket: Ticket, was_declared: bool) {
+        let Some(pending) = self.desk.sessions.waiting_for(ticket).and_then(|session| session.pending.as_mut()) else { return };
+        let Asked::Delete { tenant, queue } = &pending.asked else { return };
+        let (tenant, queue) = (*tenant, queue.clone());
+        let homes: SmallVec<[Place; 4]> = self.placement.homes(tenant, &queue).collect();
+        let gather = Gather::new(Wanted::Delete { queue: queue.clone(), was_declared }, homes.iter().copied());
+        pending.asked = Asked::Gathered(Box::new(gather));
+        self.patience.insert((self.now + RESET_SPAN, ticket));
+        if homes.is_empty() {
+            self.clerk(connections).fail_here(ticket, Failure::OwnerMoved);
+        }
+        for home in homes {
+            self.give(connections, home, ticket, Command::Delete { tenant, queue: &queue });
+        }
     }
 
     fn list(&mut self, asking: Asking<'_>, params: &[u8]) -> Result<(), Failure> {
         let list = query::queues(params)?;
         self.check_grant(asking.tenant)?;
-        let ticket = self.gather_all(&asking, Wanted::List { limit: list.limit });
-        for shard in self.shards() {
+        let places = self.places(list.is_node_only);
+        let ticket = self.gather_all(&asking, Wanted::List { limit: list.limit }, &places, STATUS_SPAN)?;
+        for shard in places {
             let command = Command::List { tenant: asking.tenant, prefix: &list.prefix, after: &list.after, limit: list.limit };
             self.give(asking.connections, shard, ticket, command);
         }
@@ -277,22 +320,37 @@ impl Core {
         let depth = query::depth(segment, params)?;
         self.check_grant(asking.tenant)?;
         let wanted = Wanted::Depth { queue: (&*depth.queue).into(), group: depth.group.as_deref().map(Box::from) };
-        let ticket = self.gather_all(&asking, wanted);
-        for shard in self.shards() {
+        let places = self.places(depth.is_node_only);
+        let ticket = self.gather_all(&asking, wanted, &places, STATUS_SPAN)?;
+        for shard in places {
             let command = Command::Depth { tenant: asking.tenant, queue: &depth.queue, group: depth.group.as_deref() };
             self.give(asking.connections, shard, ticket, command);
         }
         Ok(())
     }
 
-    fn gather_all(&mut self, asking: &Asking<'_>, wanted: Wanted) -> Ticket {
+    /// Asks every one of `places` for a part of the answer; other nodes have `span` for theirs.
+    fn gather_all(&mut self, asking: &Asking<'_>, wanted: Wanted, places: &[Place], span: Span) -> Result<Ticket, Failure> {
+        if places.is_empty() {
+            return Err(Failure::OwnerMoved);
+        }
         self.desk.node_bytes = self.budget.bytes.used();
-        let gather = Gather::new(wanted, usize::from(self.shard_count));
-        self.await_answer(asking, Asked::Gathered(Box::new(gather)))
+        let gather = Gather::new(wanted, places.iter().copied());
+        let is_for_others = !gather.laggards().is_empty();
+        let ticket = self.await_answer(asking, Asked::Gathered(Box::new(gather)));
+        if is_for_others {
+            self.patience.insert((self.now + span, ticket));
+        }
+        Ok(ticket)
+    }
+
+    /// The shards that a status read asks.
+    fn places(&self, is_node_only: bool) -> SmallVec<[Place; 8]> {
+        if is_node_only { self.shards().map(Place::Here).collect() } else { self.placement.everywhere().collect() }
     }
 
     pub(super) fn shards(&self) -> impl Iterator<Item = ShardIndex> + use<> {
-        (0..self.shard_count).map(ShardIndex)
+        (0..self.placement.shard_count()).map(ShardIndex)
     }
 
     /// Mail from another core.
@@ -303,8 +361,14 @@ impl Core {
         match frame {
             Frame::Request { ticket, command } => command.lend(|command| shard.step(now, ticket, command, &mut clerk)),
             Frame::Answer { ticket, answer } => clerk.answer_here(ticket, answer),
-            Frame::Delivered { ticket, body, messages_at, receipts } => clerk.deliver_here(ticket, &body, messages_at, receipts),
-            Frame::Reply { ticket, payload } => clerk.reply_here(from, ticket, &payload),
+            Frame::Delivered { ticket, body, messages_at, receipts } if is_foreign(ticket) => {
+                clerk.deliver_to_peer(ticket, &body, messages_at, receipts);
+            }
+            Frame::Delivered { ticket, body, messages_at, receipts } => {
+                clerk.deliver_here(ticket, &body, messages_at, Given::Messages(receipts));
+            }
+            Frame::Reply { ticket, payload } if is_foreign(ticket) => clerk.reply_to_peer(from, ticket, &payload),
+            Frame::Reply { ticket, payload } => clerk.reply_here(Given::Reply(from), ticket, &payload),
             Frame::ReplyLost => shard.reply_lost(),
             Frame::Cancel { ticket } => shard.cancel(now, ticket, &mut clerk),
             Frame::Undeliver { receipt, how } => shard.undeliver(now, receipt, how, &mut clerk),
@@ -321,7 +385,15 @@ impl Core {
                 let control = self.control();
                 self.desk.mesh.send(usize::from(control.0), Frame::Switched { number });
             }
-            Frame::Switched { .. } => unreachable!("the control core alone is told"),
+            Frame::ClusterAnswer { ticket, outcome } => clerk.cluster_here(ticket, outcome),
+            Frame::Members(members) => {
+                if self.placement.follow(&members) {
+                    self.follow_members(connections);
+                }
+            }
+            Frame::Link(link) => self.open_link(connections, *link),
+            Frame::Undeclared { ticket, was_declared } => self.undeclared(connections, ticket, was_declared),
+            Frame::Switched { .. } | Frame::AskCluster { .. } | Frame::LinkLost { .. } => unreachable!("the control core alone is told"),
             Frame::Agreed { ticket, outcome } => clerk.agreed_here(ticket, outcome),
         }
         self.settle(connections);
@@ -342,6 +414,7 @@ impl Core {
                 Returned::Messages(receipt, how) => {
                     self.desk.mesh.send(usize::from(receipt.shard.0), Frame::Undeliver { receipt, how });
                 }
+                Returned::Elsewhere(link, delivery, how) => self.clerk(connections).give_back(link, delivery, how),
                 Returned::Reply(shard) if shard == core => self.shard.reply_lost(),
                 Returned::Reply(shard) => self.desk.mesh.send(usize::from(shard.0), Frame::ReplyLost),
             }
@@ -352,15 +425,21 @@ impl Core {
     pub(super) fn cancel_parked(&mut self, connections: &mut Connections, id: ConnectionId) -> Option<Pending> {
         let session = self.desk.sessions.get(id)?;
         let pending = session.pending.take_if(|pending| pending.asked.parked_on().is_some())?;
-        let (ticket, shard) = (pending.ticket, pending.asked.parked_on()?);
-        if shard == self.desk.core {
-            let now = self.now;
-            self.shard.cancel(now, ticket, &mut Clerk { desk: &mut self.desk, connections });
-            self.settle(connections);
-        } else {
-            self.desk.mesh.send(usize::from(shard.0), Frame::Cancel { ticket });
-        }
+        self.cancel_on(connections, pending.asked.parked_on()?, pending.ticket);
         Some(pending)
+    }
+
+    /// Nobody waits for what may be parked there any more.
+    pub(super) fn cancel_on(&mut self, connections: &mut Connections, place: Place, ticket: Ticket) {
+        match place {
+            Place::Here(shard) if shard == self.desk.core => {
+                let now = self.now;
+                self.shard.cancel(now, ticket, &mut Clerk { desk: &mut self.desk, connections });
+                self.settle(connections);
+            }
+            Place::Here(shard) => self.desk.mesh.send(usize::from(shard.0), Frame::Cancel { ticket }),
+            Place::There(node, _) => self.cancel_ask(connections, node, ticket),
+        }
     }
 
     pub(super) fn clerk<'a>(&'a mut self, connections: &'a mut Connections) -> Clerk<'a> {

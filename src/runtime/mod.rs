@@ -5,6 +5,7 @@
 
 mod attachment;
 mod calls;
+mod cluster;
 mod control;
 mod core;
 mod desk;
@@ -12,6 +13,10 @@ mod frame;
 mod gate;
 mod gather;
 mod intake;
+mod linking;
+mod peer;
+mod peering;
+mod place;
 mod proposing;
 mod quota;
 mod replying;
@@ -37,18 +42,20 @@ use mayfly_shards::{NodeBudget, Shard, ShardConfig, ShardIndex, Span};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use self::attachment::{Attachment, Boot};
-use self::control::ControlCore;
+use self::cluster::{Cluster, Stage};
+use self::control::{ControlCore, Parts};
 use self::core::Core;
 use self::desk::Desk;
 use self::frame::Frame;
 use self::gate::Gate;
+use self::peering::Home;
 use crate::api::declaration::OptionDefaults;
 use crate::api::id::Incarnation;
 use crate::api::veil::Veil;
 use crate::banner;
 use crate::config::{Config, Cores};
 use crate::control::grants::Grants;
-use crate::control::{Consensus, DataFolder, State};
+use crate::control::{Consensus, State};
 use crate::identity::{Authority, Identities};
 use crate::metrics::Gauges;
 use crate::start_error::StartError;
@@ -61,9 +68,6 @@ const EXECUTOR_RING_DEPTH: usize = 128;
 /// The executor's preemption timer, out of the way: one task runs here, and a completion of that timer at the wrong moment makes
 /// glommio-ng 0.12 park although a task was woken.
 const PREEMPT_SPAN: Duration = Duration::from_secs(3_600);
-
-/// The id of a node that has no peers.
-const NODE_ID_ALONE: u64 = 1;
 
 /// What every core of a node shares.
 #[derive(Clone)]
@@ -92,10 +96,12 @@ pub fn serve(config: Config) -> Result<(), StartError> {
     let core_count = config.cores.shard_count;
     let authority = Authority::open(&config.identity).map_err(StartError::Identity)?;
     let gauges = Arc::new(Gauges::new(core_count));
-    let folder = DataFolder::open(&config.data_dir, NODE_ID_ALONE).map_err(StartError::Log)?;
-    let (consensus, state) = Consensus::open(folder, NODE_ID_ALONE, random(), gauges.control()).map_err(StartError::Log)?;
+    let incarnation = random();
+    let credentials = config.peers.as_ref().map(|peers| peering::credentials(&config, peers, incarnation)).transpose()?;
+    let Home { folder, origin, mark } = peering::open_home(&config)?;
+    let (consensus, state) = Consensus::open(folder, origin, random(), gauges.control()).map_err(StartError::Log)?;
     let state = Arc::new(state);
-    let node = Node::new(config, authority, gauges, Arc::clone(&state))?;
+    let node = Node::new(config, incarnation, authority, gauges, Arc::clone(&state))?;
     // The control core's end is the last.
     let mut ends = Mesh::of_cores(core_count + 1, LANE_CAPACITY).map_err(|error| core_error(0, &error))?;
     let control_end = ends.pop();
@@ -112,7 +118,13 @@ pub fn serve(config: Config) -> Result<(), StartError> {
     drop(report);
     // Cores are warm, and what was declared is, before the port is open: the first sleep of an executor takes milliseconds.
     expect_all(&reports, core_count)?;
-    let control = control_end.map(|mesh| start_control(&node, mesh, consensus, State::clone(&state))).transpose()?;
+    let stage = Stage { serves: Arc::default(), is_stopping: Arc::clone(&node.is_stopping) };
+    let begun = node.config.peers.as_ref().zip(credentials).zip(control_end.as_ref().map(Mesh::waker));
+    let begun = begun
+        .map(|((peers, credentials), waker)| peering::begin(&node.config, peers, &credentials, incarnation, mark, stage.clone(), waker));
+    // The door is open as long as this function runs.
+    let (_peering, cluster) = begun.transpose()?.unzip();
+    let control = control_end.map(|mesh| start_control(&node, mesh, consensus, State::clone(&state), cluster)).transpose()?;
     let (control, boot) = control.unzip();
     if let Some(boot) = boot.flatten() {
         boot.wait().map_err(|cause| StartError::Store { cause })?;
@@ -125,6 +137,7 @@ pub fn serve(config: Config) -> Result<(), StartError> {
         let _ = give.send(listener);
     }
     expect_all(&reports, core_count)?;
+    stage.serves.store(true, Relaxed);
     banner::log_serving(&node.config, address, 0, node.incarnation.number);
     for (index, thread) in threads.into_iter().enumerate() {
         let ended = thread.join().unwrap_or_else(|_| Err("it panicked".to_owned()));
@@ -138,7 +151,7 @@ pub fn serve(config: Config) -> Result<(), StartError> {
 }
 
 impl Node {
-    fn new(config: Config, authority: Authority, gauges: Arc<Gauges>, state: Arc<State>) -> Result<Self, StartError> {
+    fn new(config: Config, incarnation: u64, authority: Authority, gauges: Arc<Gauges>, state: Arc<State>) -> Result<Self, StartError> {
         let tls = config.tls.as_ref().map(Acceptor::load).transpose().map_err(StartError::Tls)?;
         let key = u128::from(random()) << 64 | u128::from(random());
         let veil = if config.has_tenants() { Veil::new(key) } else { Veil::default() };
@@ -150,7 +163,7 @@ impl Node {
             gauges,
             state,
             clock: Clock::start(),
-            incarnation: Incarnation::new(random()).veiled(veil),
+            incarnation: Incarnation::new(incarnation).veiled(veil),
             hash_seed: random(),
             is_stopping: Arc::new(AtomicBool::new(false)),
             draining_count: Arc::new(AtomicUsize::new(config.cores.shard_count)),
@@ -182,7 +195,7 @@ impl Node {
         Core::new(
             self.shard(shard_index),
             desk,
-            config.cores.shard_count as u16,
+            place::Placement::new(config.cores.shard_count as u16, config.peers.as_ref().map(|_| (config.node, self.incarnation.number))),
             Identities::new(&self.authority),
             Arc::clone(&self.grants),
             Arc::clone(&self.budget),
@@ -280,15 +293,28 @@ impl ControlThread {
     }
 }
 
-fn start_control(node: &Node, mesh: Mesh<Frame>, consensus: Consensus, state: State) -> Result<(ControlThread, Option<Boot>), StartError> {
+fn start_control(
+    node: &Node,
+    mesh: Mesh<Frame>,
+    consensus: Consensus,
+    state: State,
+    cluster: Option<Cluster>,
+) -> Result<(ControlThread, Option<Boot>), StartError> {
     let waker = mesh.waker();
     let is_over = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&is_over);
     let attachment = node.config.postgres.clone().map(|target| Attachment::start(target, Arc::clone(&waker))).transpose();
     let (attachment, boot) = attachment.map_err(|error| StartError::Store { cause: error.to_string() })?.unzip();
-    let shard_count = node.config.cores.shard_count as u16;
-    let grants = Arc::clone(&node.grants);
-    let control = ControlCore::new(mesh, shard_count, node.option_defaults(), grants, consensus, state, attachment);
+    let control = ControlCore::new(Parts {
+        mesh,
+        shard_count: node.config.cores.shard_count as u16,
+        defaults: node.option_defaults(),
+        grants: Arc::clone(&node.grants),
+        consensus,
+        state,
+        attachment,
+        cluster,
+    });
     let thread = thread::spawn(move || {
         if std::panic::catch_unwind(AssertUnwindSafe(|| control.run(&told))).is_err() {
             log::error!("the control core failed; the node stops, since nothing could be declared any more");

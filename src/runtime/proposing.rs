@@ -9,6 +9,7 @@ use super::frame::{Frame, Proposal};
 use super::intake::Asking;
 use super::session::Asked;
 use crate::api::Failure;
+use crate::api::cluster::ClusterAsk;
 use crate::api::declaration::OptionDefaults;
 use crate::control::{Change, State};
 
@@ -32,7 +33,7 @@ impl Core {
         let ticket = self.await_answer(&asking, asked);
         let proposal = Box::new(Proposal { ticket, change, reservation: Reservation::nothing(), _place: place });
         let first = match proposal.change.queue() {
-            Some(queue) => home_shard(queue.tenant, &queue.name, self.shard_count),
+            Some(queue) => home_shard(queue.tenant, &queue.name, self.placement.shard_count()),
             None => self.control(),
         };
         if first == self.desk.core {
@@ -40,6 +41,13 @@ impl Core {
         } else {
             self.desk.mesh.send(usize::from(first.0), Frame::Propose(proposal));
         }
+        Ok(())
+    }
+
+    /// Asks the control core about the cluster.
+    pub(super) fn ask_cluster(&mut self, asking: Asking<'_>, ask: ClusterAsk) -> Result<(), Failure> {
+        let ticket = self.await_answer(&asking, Asked::Cluster);
+        self.desk.mesh.send(usize::from(self.control().0), Frame::AskCluster { ticket, ask });
         Ok(())
     }
 
@@ -63,7 +71,7 @@ impl Core {
         self.is_enabled = state.is_enabled();
         self.shard.switch(self.now, state.is_enabled(), &mut Unheard);
         for (queue, declaration) in state.declarations() {
-            if home_shard(queue.tenant, &queue.name, self.shard_count) == self.desk.core {
+            if home_shard(queue.tenant, &queue.name, self.placement.shard_count()) == self.desk.core {
                 let options = declaration.options().in_force(defaults);
                 let command = Command::Configure { tenant: queue.tenant, queue: &queue.name, options };
                 self.shard.step(self.now, Ticket(0), command, &mut Unheard);
@@ -73,6 +81,6 @@ impl Core {
 
     /// The control core's place in the mesh: behind the shards'.
     pub(super) fn control(&self) -> ShardIndex {
-        ShardIndex(self.shard_count)
+        ShardIndex(self.placement.shard_count())
     }
 }

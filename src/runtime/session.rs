@@ -11,6 +11,7 @@ use mayfly_shards::{Receipt, ShardIndex, Tenant, Ticket, Undelivered};
 use smallvec::SmallVec;
 
 use super::gather::Gather;
+use super::place::Place;
 use super::replying::Replying;
 use super::subscribing::Subscription;
 use crate::control::{Declaration, Grant};
@@ -18,11 +19,13 @@ use crate::control::{Declaration, Grant};
 /// Bytes kept behind a request that waits; beyond, the connection is not read until it was answered.
 pub(super) const STASH_BYTES_MAX: usize = 64 << 10;
 
-const SLOT_BITS: u32 = 22;
+const SLOT_BITS: u32 = 21;
 const NUMBER_BITS: u32 = 32;
 /// Of a subscription's pop, whose messages any core writes as events.
 const EVENTS: u64 = 1 << (SLOT_BITS + NUMBER_BITS);
-const CORE_SHIFT: u32 = SLOT_BITS + NUMBER_BITS + 1;
+/// Of a request of another node: the slot is none of a connection.
+const FOREIGN: u64 = EVENTS << 1;
+const CORE_SHIFT: u32 = SLOT_BITS + NUMBER_BITS + 2;
 
 /// A request on this node: core, connection slot, and a number that no other request of the core has for a long time.
 pub(super) fn ticket(core: ShardIndex, slot: usize, number: u32) -> Ticket {
@@ -44,12 +47,22 @@ pub(super) fn wants_events(ticket: Ticket) -> bool {
     ticket.0 & EVENTS != 0
 }
 
+/// A request of another node, by its slot on the core that has the link.
+pub(super) fn foreign_ticket(core: ShardIndex, slot: usize, number: u32, has_events: bool) -> Ticket {
+    Ticket(ticket(core, slot, number).0 | FOREIGN | if has_events { EVENTS } else { 0 })
+}
+
+/// Whether it is another node that asks.
+pub(super) fn is_foreign(ticket: Ticket) -> bool {
+    ticket.0 & FOREIGN != 0
+}
+
 /// The core of a ticket.
 pub(super) fn core_of(ticket: Ticket) -> ShardIndex {
     ShardIndex((ticket.0 >> CORE_SHIFT) as u16)
 }
 
-fn slot_of(ticket: Ticket) -> usize {
+pub(super) fn slot_of(ticket: Ticket) -> usize {
     ((ticket.0 >> NUMBER_BITS) & ((1 << SLOT_BITS) - 1)) as usize
 }
 
@@ -57,17 +70,17 @@ fn slot_of(ticket: Ticket) -> usize {
 #[derive(Debug)]
 pub(super) enum Asked {
     Push,
-    /// With the shard it may be parked on; None when it does not wait.
+    /// With the place where it may be parked; None when it does not wait.
     Pop {
-        shard: Option<ShardIndex>,
+        place: Option<Place>,
     },
-    /// The pop that a subscription has outstanding, with the shard it may be parked on.
+    /// The pop that a subscription has outstanding, with the place where it may be parked.
     Events {
-        shard: ShardIndex,
+        place: Place,
     },
-    /// With the shard that keeps its inbox.
+    /// With the place that keeps its inbox.
     Call {
-        shard: ShardIndex,
+        place: Place,
     },
     /// Messages pushed to an inbox.
     InboxPush {
@@ -77,15 +90,12 @@ pub(super) enum Asked {
     Reply(Box<Replying>),
     /// The pop of a reply, like [`Self::Pop`], with the results it follows.
     Next {
-        shard: Option<ShardIndex>,
+        place: Option<Place>,
         results: Vec<u8>,
     },
     Configure {
         queue: Box<str>,
         declaration: Declaration,
-    },
-    Reset {
-        queue: Box<str>,
     },
     /// A grant.
     Quota {
@@ -93,8 +103,11 @@ pub(super) enum Asked {
         grant: Grant,
     },
     Delete {
+        tenant: Tenant,
         queue: Box<str>,
     },
+    /// How the cluster stands, maybe after a change.
+    Cluster,
     /// How the kill switch is to stand.
     Switch {
         is_enabled: bool,
@@ -104,12 +117,22 @@ pub(super) enum Asked {
 }
 
 impl Asked {
-    /// The shard where it may be parked: a hang-up ends it. What does not wait is never parked, although another core may have it.
-    pub(super) fn parked_on(&self) -> Option<ShardIndex> {
+    /// Where it may be parked: a hang-up ends it. What does not wait is never parked, although another core may have it.
+    pub(super) fn parked_on(&self) -> Option<Place> {
         match self {
-            Self::Pop { shard } | Self::Next { shard, .. } => *shard,
-            Self::Call { shard } | Self::Events { shard } => Some(*shard),
+            Self::Pop { place } | Self::Next { place, .. } => *place,
+            Self::Call { place } | Self::Events { place } => Some(*place),
             _ => None,
+        }
+    }
+
+    /// What may be parked is so elsewhere from now on.
+    pub(super) fn move_to(&mut self, to: Place) {
+        match self {
+            Self::Pop { place: Some(place) } | Self::Next { place: Some(place), .. } | Self::Call { place } | Self::Events { place } => {
+                *place = to;
+            }
+            _ => {}
         }
     }
 }
@@ -143,10 +166,32 @@ struct Unsent {
 
 /// What an answer gave.
 #[derive(Debug)]
-enum Given {
+pub(super) enum Given {
     Messages(SmallVec<[Receipt; 1]>),
     /// A call's answer, from an inbox of this shard.
     Reply(ShardIndex),
+    /// What another node gave over this link under this number.
+    Elsewhere(ConnectionId, u64),
+}
+
+impl Given {
+    /// Of an answer without messages.
+    pub(super) fn nothing() -> Self {
+        Self::Messages(SmallVec::new())
+    }
+
+    fn is_nothing(&self) -> bool {
+        matches!(self, Self::Messages(receipts) if receipts.is_empty())
+    }
+
+    /// What goes back of it when its client did not get it.
+    pub(super) fn returned(self, how: Undelivered) -> SmallVec<[Returned; 1]> {
+        match self {
+            Self::Messages(receipts) => receipts.into_iter().map(|receipt| Returned::Messages(receipt, how)).collect(),
+            Self::Reply(shard) => std::iter::once(Returned::Reply(shard)).collect(),
+            Self::Elsewhere(link, number) => std::iter::once(Returned::Elsewhere(link, number, how)).collect(),
+        }
+    }
 }
 
 /// What reached nobody.
@@ -155,6 +200,8 @@ pub(super) enum Returned {
     Messages(Receipt, Undelivered),
     /// A call's answer, from an inbox of this shard.
     Reply(ShardIndex),
+    /// What another node gave over this link under this number.
+    Elsewhere(ConnectionId, u64, Undelivered),
 }
 
 /// One connection.
@@ -190,21 +237,18 @@ impl Session {
     }
 
     /// Notes an answer that may have to be taken back.
-    pub(super) fn keep_receipts(&mut self, begins_at: u64, ends_at: u64, receipts: SmallVec<[Receipt; 1]>) {
-        if !receipts.is_empty() {
-            self.unsent.push_back(Unsent { begins_at, ends_at, given: Given::Messages(receipts) });
+    pub(super) fn keep(&mut self, begins_at: u64, ends_at: u64, given: Given) {
+        if !given.is_nothing() {
+            self.unsent.push_back(Unsent { begins_at, ends_at, given });
         }
     }
 
-    /// Notes a call's answer, which may turn out to be late.
-    pub(super) fn keep_reply(&mut self, begins_at: u64, ends_at: u64, shard: ShardIndex) {
-        self.unsent.push_back(Unsent { begins_at, ends_at, given: Given::Reply(shard) });
-    }
-
-    /// The socket took everything up to `offset`.
-    pub(super) fn note_sent(&mut self, offset: u64) {
-        while self.unsent.front().is_some_and(|unsent| unsent.ends_at <= offset) {
-            self.unsent.pop_front();
+    /// The socket took everything up to `offset`. `taken`: what other nodes are to be told of it.
+    pub(super) fn note_sent(&mut self, offset: u64, taken: &mut Vec<(ConnectionId, u64)>) {
+        while let Some(unsent) = self.unsent.pop_front_if(|unsent| unsent.ends_at <= offset) {
+            if let Given::Elsewhere(link, number) = unsent.given {
+                taken.push((link, number));
+            }
         }
         if self.unsent.is_empty() {
             self.unsent = VecDeque::new();
@@ -213,15 +257,16 @@ impl Session {
 
     /// The answers that did not reach the client. The socket took `sent` bytes of all answers, and something of the first `begun`: what
     /// shares a TLS record with bytes that went out cannot be told from them.
-    pub(super) fn take_unsent(&mut self, sent: u64, begun: u64) -> impl Iterator<Item = Returned> {
-        self.note_sent(sent);
+    pub(super) fn take_unsent(
+        &mut self,
+        sent: u64,
+        begun: u64,
+        taken: &mut Vec<(ConnectionId, u64)>,
+    ) -> impl Iterator<Item = Returned> + use<> {
+        self.note_sent(sent, taken);
         std::mem::take(&mut self.unsent).into_iter().flat_map(move |unsent| {
             let how = if unsent.begins_at >= begun { Undelivered::Unsent } else { Undelivered::Partly };
-            let (receipts, reply) = match unsent.given {
-                Given::Messages(receipts) => (receipts, None),
-                Given::Reply(shard) => (SmallVec::new(), Some(Returned::Reply(shard))),
-            };
-            receipts.into_iter().map(move |receipt| Returned::Messages(receipt, how)).chain(reply)
+            unsent.given.returned(how)
         })
     }
 }
@@ -275,8 +320,16 @@ mod tests {
         let ticket = ticket(ShardIndex(256), (1 << SLOT_BITS) - 1, u32::MAX);
         for ticket in [ticket, for_events(ticket)] {
             assert_eq!((core_of(ticket), slot_of(ticket)), (ShardIndex(256), (1 << SLOT_BITS) - 1));
+            assert!(!is_foreign(ticket));
         }
         assert!(wants_events(for_events(ticket)) && !wants_events(ticket));
+        for has_events in [false, true] {
+            let ticket = foreign_ticket(ShardIndex(256), 7, u32::MAX, has_events);
+            assert_eq!(
+                (core_of(ticket), slot_of(ticket), is_foreign(ticket), wants_events(ticket)),
+                (ShardIndex(256), 7, true, has_events)
+            );
+        }
     }
 
     #[test]
@@ -292,16 +345,17 @@ mod tests {
         let with_answers = || {
             let mut session = Session::default();
             for (begins_at, ends_at, queue) in [(0, 10, "sent"), (10, 20, "partly"), (25, 30, "unsent")] {
-                session.keep_receipts(begins_at, ends_at, std::iter::once(receipt(queue)).collect());
+                session.keep(begins_at, ends_at, Given::Messages(std::iter::once(receipt(queue)).collect()));
             }
-            session.keep_reply(30, 40, ShardIndex(2));
+            session.keep(30, 40, Given::Reply(ShardIndex(2)));
             session
         };
         let name = |returned| match returned {
             Returned::Messages(receipt, how) => (receipt.queue.to_string(), Some(how)),
             Returned::Reply(shard) => (format!("reply of {}", shard.0), None),
+            Returned::Elsewhere(..) => unreachable!("there is no other node"),
         };
-        let unsent = |sent, begun| with_answers().take_unsent(sent, begun).map(name).collect::<Vec<_>>();
+        let unsent = |sent, begun| with_answers().take_unsent(sent, begun, &mut Vec::new()).map(name).collect::<Vec<_>>();
         let expected = |third| {
             let expected = [("partly", Some(Undelivered::Partly)), ("unsent", Some(third)), ("reply of 2", None)];
             expected.map(|(name, how)| (name.to_owned(), how))

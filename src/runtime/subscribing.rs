@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use mayfly_net::http::EventStream;
 use mayfly_net::ring::{ConnectionId, Connections};
-use mayfly_shards::{Command, QUEUE_MODE, ShardIndex, Span, Tenant, Ticket, home_shard};
+use mayfly_shards::{Command, QUEUE_MODE, Span, Tenant, Ticket};
 
 use super::core::{Core, unsent_bytes};
 use super::desk::Clerk;
@@ -83,9 +83,11 @@ impl Core {
         let Some(subscription) = self.desk.sessions.get(id).and_then(|session| session.subscription.as_deref_mut()) else { return };
         subscription.is_held = false;
         let Subscription { tenant, queue, partition, group, delivery, .. } = subscription.clone();
-        let shard = self.shard_of_pop(tenant, &queue, partition.as_deref());
+        let Ok(place) = self.placement.of_pop(tenant, &queue, partition.as_deref()) else {
+            return self.clerk(connections).end_stream(id, &Failure::OwnerMoved);
+        };
         let asking = Asking { connections, id, delivery, tenant };
-        let ticket = for_events(self.await_answer(&asking, Asked::Events { shard }));
+        let ticket = for_events(self.await_answer(&asking, Asked::Events { place }));
         if let Some(pending) = self.desk.sessions.get(id).and_then(|session| session.pending.as_mut()) {
             pending.ticket = ticket;
         }
@@ -98,7 +100,7 @@ impl Core {
             wait_until: Some(self.now + wait),
             auto_ack: true,
         };
-        self.give(asking.connections, shard, ticket, command);
+        self.give(asking.connections, place, ticket, command);
     }
 
     /// Subscriptions whose pop was answered ask for more, or wait until their client has read; those that ended are forgotten.
@@ -114,8 +116,9 @@ impl Core {
             }
         }
         while let Some(left) = self.desk.left.pop() {
-            if left.is_private {
-                let home: ShardIndex = home_shard(left.tenant, &left.queue, self.shard_count);
+            if left.is_private
+                && let Ok(home) = self.placement.of_queue(left.tenant, &left.queue)
+            {
                 let command = Command::Leave { tenant: left.tenant, queue: &left.queue, group: &left.group };
                 // It is not answered.
                 self.give(connections, home, Ticket(0), command);

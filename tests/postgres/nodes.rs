@@ -5,15 +5,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::process::client::{Answer, Client, get, pop, post, push};
+use super::process::trials::holds_once;
 use super::process::{Node, serve};
 use super::proxy::Proxy;
 use super::server::{PASSWORD, Server, url};
 
 /// How soon a node is to find a server that came back.
 const RECOVERY_MAX: Duration = Duration::from_secs(10);
-/// A configure's answer is there by then, whatever the server does: two seconds, and some for a busy machine.
-const ANSWER_MAX: Duration = Duration::from_millis(2_500);
-/// A push, pop or ack that waited for PostgreSQL would take longer than this.
+/// A configure's answer is there by then, whatever the server does: two seconds, and some for a busy machine; two that waited one after the
+/// other would take longer.
+const ANSWER_MAX: Duration = Duration::from_millis(3_900);
+/// A push, pop or ack that waited for PostgreSQL would take longer than this, each time.
 const UNTOUCHED_MAX: Duration = Duration::from_millis(900);
 const POLL_EVERY: Duration = Duration::from_millis(20);
 
@@ -50,13 +52,16 @@ fn status(client: &mut Client, queue: &str) -> Option<serde_json::Value> {
 /// What a node's clients do all the time, each step answered and none late.
 #[track_caller]
 fn push_pop_ack(client: &mut Client, queue: &str) {
-    let began = Instant::now();
-    assert_eq!(client.ask(push(queue, "Default", [1])).status, 201);
-    let message = client.ask(pop(queue, "")).messages().pop().expect("a message");
-    let acks = format!(r#"{{"queue":"{queue}","acks":[{{"id":{}}}]}}"#, message["id"]);
-    let acked = client.ask(post("/api/v1/ephemeral/ack", &acks)).json();
-    assert_eq!(acked["results"][0]["outcome"], "acked");
-    assert!(began.elapsed() < UNTOUCHED_MAX, "{:?}", began.elapsed());
+    holds_once(|| {
+        let began = Instant::now();
+        assert_eq!(client.ask(push(queue, "Default", [1])).status, 201);
+        let message = client.ask(pop(queue, "")).messages().pop().expect("a message");
+        let acks = format!(r#"{{"queue":"{queue}","acks":[{{"id":{}}}]}}"#, message["id"]);
+        let acked = client.ask(post("/api/v1/ephemeral/ack", &acks)).json();
+        assert_eq!(acked["results"][0]["outcome"], "acked");
+        let took = began.elapsed();
+        if took < UNTOUCHED_MAX { Ok(()) } else { Err(format!("{took:?}")) }
+    });
 }
 
 /// Makes the node read all rows: its session ends, it attaches anew.

@@ -9,7 +9,8 @@ use mayfly::control::state::State;
 use mayfly::control::store::{WRITE_SPAN, Write};
 use mayfly_shards::Tenant;
 
-use super::core::{Core, SOON, declared, queue, ttl_options};
+use super::core::{Core, LATE_MAX, SOON, declared, queue, ttl_options};
+use super::process::trials::holds_once;
 use super::proxy::Proxy;
 use super::server::{Server, url};
 
@@ -208,8 +209,8 @@ fn a_locked_table_fails_one_write_after_another_in_time() {
     let asked_at = Instant::now();
     let tickets: Vec<_> = (0..2_000).filter_map(|_| core.ask(Write::Declare { queue: queue("a"), options: ttl_options(1) })).collect();
     assert!(!tickets.is_empty() && tickets.len() < 2_000);
-    core.until("answered", WRITE_SPAN, |core| core.answered(&tickets) == tickets.len());
-    assert!(asked_at.elapsed() <= WRITE_SPAN);
+    core.until("answered", WRITE_SPAN + LATE_MAX, |core| core.answered(&tickets) == tickets.len());
+    assert!(asked_at.elapsed() <= WRITE_SPAN + LATE_MAX);
     assert!(!core.configure("a", 1) && core.is_attached, "{}", core.reason);
     let pid = server.sql("SELECT pid FROM pg_stat_activity WHERE query LIKE 'BEGIN; LOCK%'");
     server.sql(&format!("SELECT pg_terminate_backend({pid})"));
@@ -227,10 +228,15 @@ fn a_server_that_hangs_holds_nobody_and_what_it_gets_too_late_never_happens() {
     proxy.stop();
     let asked_at = Instant::now();
     assert!(!core.configure("a", 2));
-    assert!(asked_at.elapsed() <= WRITE_SPAN + Duration::from_millis(200), "{:?}", asked_at.elapsed());
+    assert!(asked_at.elapsed() <= WRITE_SPAN + LATE_MAX, "{:?}", asked_at.elapsed());
     core.until("detached", SOON, |core| !core.is_attached);
-    let asked_at = Instant::now();
-    assert!(!core.configure("a", 2) && asked_at.elapsed() < Duration::from_millis(200));
+    // A server that is known to be away is not waited for.
+    holds_once(|| {
+        let asked_at = Instant::now();
+        assert!(!core.configure("a", 2));
+        let took = asked_at.elapsed();
+        if took < WRITE_SPAN / 4 { Ok(()) } else { Err(format!("{took:?}")) }
+    });
     proxy.open();
     core.until("attached", RECOVERY_MAX, |core| core.is_attached);
     // The write that hung has come to the server by now, and was late.

@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "shared by test files that each use a part")]
 
 pub mod client;
+pub mod trials;
 
 use std::ffi::OsStr;
 use std::io::{self, BufRead as _, BufReader, Write as _};
@@ -15,7 +16,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How long a node may take to serve; generous, for busy test machines.
-const START_MAX: Duration = Duration::from_secs(10);
+const START_MAX: Duration = Duration::from_secs(30);
 /// How long a stopped node may take to drain.
 const STOP_MAX: Duration = Duration::from_secs(20);
 const POLL_EVERY: Duration = Duration::from_millis(10);

@@ -1,13 +1,14 @@
 //! All connections of a core, and what the caller may want of them.
 //!
-//! Every call only writes down a wish and marks the slot as touched; `settle` compares wishes with what is in flight, once per turn.
+//! Every call but [`Connections::send_now`] only writes down a wish and marks the slot as touched; `settle` compares wishes with what is in
+//! flight, once per turn.
 
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 
 use socket2::SockRef;
 
-use super::connection::{Connection, Phase, flag};
+use super::connection::{Connection, Phase, flag, operation};
 use super::output::SpareBuffers;
 use super::{ConnectionId, DRIVER_SLOT, Output};
 use crate::deadlines::{Deadlines, NEVER};
@@ -27,6 +28,10 @@ pub struct Connections {
     pub(super) closed: Vec<u32>,
     pub(super) spare: SpareBuffers,
     pub(super) deadlines: Deadlines,
+    /// Connections whose bytes were sent at once, each to be told `Sent`.
+    pub(super) sent_now: Vec<ConnectionId>,
+    /// The bytes that are being told are all that this turn has to tell.
+    pub(super) is_calm: bool,
     /// Read once per turn.
     pub(super) now: u64,
     open_count: usize,
@@ -43,6 +48,8 @@ impl Connections {
             closed: Vec::new(),
             spare: SpareBuffers::new(),
             deadlines: Deadlines::new(TICK_NS, TICK_COUNT),
+            sent_now: Vec::new(),
+            is_calm: false,
             now: 0,
             open_count: 0,
             link_count: 0,
@@ -98,6 +105,30 @@ impl Connections {
         let output = &mut self.slots[slot].output;
         output.prepare(&mut self.spare);
         Some(output)
+    }
+
+    /// Whether the turn has told all that it had to tell with the present event: then nothing is gained by gathering sends for one
+    /// submission, and [`Connections::send_now`] saves its way.
+    #[must_use]
+    pub fn is_calm(&self) -> bool {
+        self.is_calm
+    }
+
+    /// Sends what was appended at once, as far as the socket takes it; `Sent` follows in this or the next turn. What it does not take,
+    /// what follows a send under way, and what has to be sealed goes with the flush, as everything that was appended does.
+    pub fn send_now(&mut self, id: ConnectionId) {
+        let Some(slot) = self.find(id) else { return };
+        let connection = &mut self.slots[slot];
+        if connection.phase != Phase::Open || connection.doing(operation::SEND) || connection.seal.is_some() {
+            return;
+        }
+        let Some(socket) = &connection.socket else { return };
+        let Some(bytes) = connection.output.next_send(None, false, &mut self.spare) else { return };
+        // An error is found again by the flush, which tells it.
+        if let Ok(count) = SockRef::from(socket).send_with_flags(bytes, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) {
+            connection.output.taken(count, None, &mut self.spare);
+            self.sent_now.push(id);
+        }
     }
 
     /// The offsets of a connection's output, open or being closed.

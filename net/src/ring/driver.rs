@@ -217,12 +217,16 @@ impl Driver {
             self.flush_for_turn();
             self.queue.reap(TURN_COMPLETIONS, &mut self.batch);
             self.tell_urgent(&mut tell);
+            self.connections.is_calm = self.later.len() == 1;
         }
         self.tell_later(&mut tell);
+        self.connections.is_calm = false;
+        self.tell_sent_now(&mut tell);
         self.tell_arrivals(&mut tell);
         self.shake_hands(&mut tell);
         self.expire(&mut tell);
         self.tell_closed(&mut tell);
+        self.queue.end_turn();
         Turn { events: self.events, more: self.has_work() }
     }
 
@@ -232,6 +236,7 @@ impl Driver {
             || self.secure.has_work()
             || !self.connections.touched.is_empty()
             || !self.connections.closed.is_empty()
+            || !self.connections.sent_now.is_empty()
             || self.has_arrived()
     }
 
@@ -336,7 +341,8 @@ impl Driver {
                 (count @ 1.., Some(buffer)) => self.bytes_came(slot, buffer, count as usize, tell),
                 (0, _) => self.finished(slot, tell),
                 // Out of buffers for the moment, or ended by a cancel: armed again when it is still wanted.
-                (error, _) if matches!(-error, libc::ENOBUFS | libc::ECANCELED | libc::EINTR | libc::EAGAIN) => {}
+                (error, _) if -error == libc::ENOBUFS => self.queue.ran_out_of_buffers(),
+                (error, _) if matches!(-error, libc::ECANCELED | libc::EINTR | libc::EAGAIN) => {}
                 _ => self.failed(slot, tell),
             }
         }
@@ -411,6 +417,18 @@ impl Driver {
             }
         } else if !matches!(-completion.result, libc::EINTR | libc::EAGAIN) {
             self.failed(slot, tell);
+        }
+    }
+
+    fn tell_sent_now(&mut self, tell: &mut impl FnMut(&mut Connections, Event<'_>)) {
+        while let Some(id) = self.connections.sent_now.pop() {
+            let Some(slot) = self.connections.find(id) else { continue };
+            self.connections.count_unsent(slot);
+            let connection = &self.connections.slots[slot];
+            if connection.phase != Phase::Dying {
+                let offset = connection.output.sent();
+                self.tell(tell, Event::Sent { id, offset });
+            }
         }
     }
 

@@ -1,7 +1,8 @@
 //! The io_uring driver of one core: bytes in, bytes out, no task, timer or buffer per connection.
 //!
 //! One ring per core, inside a glommio executor: multishot accept on the core's listeners,
-//! multishot receive into one set of provided buffers, sends that are queued and submitted once per turn. The caller is told what
+//! multishot receive into one set of provided buffers, sends that are queued and submitted once per turn, or made at once in a turn that
+//! has nothing to gather ([`Connections::send_now`]). The caller is told what
 //! happened as [`Event`]s and acts on [`Connections`]; what a connection wants (read, pause, flush, close) is written down there and
 //! compared with what is in flight once per turn ([`Driver::flush`]).
 //!

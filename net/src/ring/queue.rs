@@ -118,6 +118,16 @@ impl Queue {
         self.buffers.give_back(buffer);
     }
 
+    /// See [`Buffers::ran_out`].
+    pub(super) fn ran_out_of_buffers(&mut self) {
+        self.buffers.ran_out();
+    }
+
+    /// See [`Buffers::end_turn`].
+    pub(super) fn end_turn(&mut self) {
+        self.buffers.end_turn();
+    }
+
     pub(super) fn accept(&mut self, listener: RawFd, user_data: u64) {
         // Blocking, so that the ring waits for readiness instead of answering EAGAIN.
         let flags = libc::SOCK_CLOEXEC;

@@ -7,11 +7,15 @@
 //! It sleeps in its own ring and not in the executor's, on this one's descriptor, which would be two wake-ups instead of one. So the
 //! executor's other tasks run in breaths: every millisecond of work, every 100 ms of sleep.
 
+use std::future::poll_fn;
 use std::os::fd::OwnedFd;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use glommio::io::PollableFd;
+use glommio::timer::Timer;
 
 use super::driver::{Driver, SetupError};
 use super::syscalls::eventfd;
@@ -19,8 +23,8 @@ use crate::mesh::Waker;
 
 /// Longest work without giving the executor a turn. Nothing that a request waits for needs one.
 const BREATH_NS: u64 = 1_000_000;
-/// How late the executor may at worst find a task that it has overlooked; see [`heartbeat`].
-const HEARTBEAT: Duration = Duration::from_millis(100);
+/// When a breath is ended that the executor sleeps through; see [`Driver::take_breath`].
+const ALARMS_MS: [u64; 4] = [2, 20, 200, 2_000];
 /// Longest sleep in the ring, so that the executor's other tasks wait no longer than this while the core is idle.
 const SLEEP_NS_MAX: u64 = 100_000_000;
 /// Looks between two readings of the clock while polling.
@@ -33,7 +37,6 @@ const WAKE_UP_NS: u64 = 30_000;
 pub(super) struct Sleeper {
     /// Readable at all times: waiting for it is a round through the reactor.
     always: PollableFd<OwnedFd>,
-    _heartbeat: glommio::Task<()>,
     waker: Arc<Waker>,
     spin_ns: u64,
     credit: u32,
@@ -46,7 +49,6 @@ impl Sleeper {
         let always = eventfd(1).map_err(SetupError::Ring)?;
         Ok(Self {
             always: PollableFd::new(always).map_err(|error| SetupError::Watch(error.to_string()))?,
-            _heartbeat: glommio::spawn_local(heartbeat()),
             waker,
             spin_ns: u64::try_from(spin.as_nanos()).unwrap_or(u64::MAX),
             credit: 0,
@@ -57,16 +59,6 @@ impl Sleeper {
 
     pub(super) fn waker(&self) -> &Waker {
         &self.waker
-    }
-}
-
-/// A timer that keeps an executor from sleeping on while this task could run. glommio-ng 0.12 returns from `run_task_queues` as if
-/// there were nothing to run when its latency ring holds a completion at that moment, such as that of its preemption timer, and
-/// then parks although a task was woken. Seen as a rare stall on a crowded machine, and at once with a preemption timer of 20 us;
-/// any timer ends that sleep. So give the executor a long preemption timer too (an hour): nothing here uses it.
-async fn heartbeat() {
-    loop {
-        glommio::timer::sleep(HEARTBEAT).await;
     }
 }
 
@@ -98,7 +90,19 @@ impl Driver {
         }
     }
 
+    /// glommio-ng 0.12 returns from `run_task_queues` as if there were nothing to run when its latency ring holds a completion at that
+    /// moment, such as that of its preemption timer, and then parks although a task was woken. Seen as a rare stall on a crowded
+    /// machine, and at once with a preemption timer of 20 us; any timer ends that sleep. One alone would not do: the task that it wakes
+    /// may be overlooked in its turn, and then nothing is left that could end the sleep. So give the executor a long preemption timer
+    /// too (an hour): nothing here uses it.
     async fn take_breath(&mut self) {
+        let mut alarms = ALARMS_MS.map(|ms| Timer::new(Duration::from_millis(ms)));
+        // What an alarm says is nothing new: it has ended the sleep. Polled once each, which sets it.
+        let set = poll_fn(|context| {
+            let _ = alarms.each_mut().map(|alarm| Pin::new(alarm).poll(context));
+            Poll::Ready(())
+        });
+        set.await;
         if let Err(error) = self.sleeper.always.readable().await {
             log::error!("the executor refused a breath: {error}");
         }

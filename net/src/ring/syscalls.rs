@@ -19,10 +19,17 @@ pub(crate) fn eventfd(count: u32) -> io::Result<OwnedFd> {
 
 /// Waits until a descriptor can be read, for at most `longest`; may return early.
 pub(crate) fn wait_readable(fd: RawFd, longest: Option<Duration>) {
+    poll(&mut [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }], longest);
+}
+
+/// Waits until one of these is ready, for at most `longest`; may return early, with nothing ready.
+pub(crate) fn poll(polled: &mut [libc::pollfd], longest: Option<Duration>) {
     let timeout_ms = longest.map_or(-1, |longest| i32::try_from(longest.as_millis().max(1)).unwrap_or(i32::MAX));
-    let mut polled = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // SAFETY: the pointer is to one pollfd, valid for the call.
-    unsafe { libc::poll(&raw mut polled, 1, timeout_ms) };
+    // SAFETY: the pointer is to as many pollfds as the length says, valid for the call.
+    let ready_count = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, timeout_ms) };
+    if ready_count < 0 {
+        polled.iter_mut().for_each(|entry| entry.revents = 0);
+    }
 }
 
 /// Takes ownership of a descriptor that the kernel has just made for us.

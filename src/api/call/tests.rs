@@ -73,7 +73,7 @@ fn a_reply_names_inboxes_and_queues() {
     let inbox = Target::Queue(Cow::Borrowed("inbox"));
     let expected = [
         (Some(43), &Target::Inbox(43), b"[1, 2]".as_slice()),
-        (None, &Target::Inbox(mayfly_shards::NO_INBOX), b"null"),
+        (None, &Target::Elsewhere { incarnation: 172, number: 43 }, b"null"),
         (None, &inbox, b"\"\""),
     ];
     assert_eq!(seen, expected);
@@ -144,7 +144,7 @@ fn answers_are_spelled_so() {
     assert_eq!(written, expected);
     let refused = text(|out| {
         results(out, []);
-        next_refused(out, Refusal::NodeBytes);
+        next_refused(out, &Refusal::NodeBytes.into());
     });
     assert_eq!(refused, r#"{"results":[],"messages":[],"next":{"outcome":"refused","code":"ephemeral_unavailable"}}"#);
 }

@@ -1,0 +1,104 @@
+//! What nodes agree on, and that they do without one of them, and not without most of them.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::nodes::{Nodes, declaration, standing};
+use crate::process::client::{get, pop, push};
+
+#[test]
+fn three_nodes_agree_and_survive_their_leader() {
+    let mut nodes = Nodes::start(3, 0, &["--member-ttl-ms", "1500"]);
+    let leader = nodes.wait_for_live(&[1, 2, 3]);
+    for id in 1..=3 {
+        nodes.declare(id, &format!("q{id}"), Duration::ZERO);
+    }
+    for id in 1..=3 {
+        nodes.wait_for_declared(id, &["q1", "q2", "q3"]);
+    }
+
+    nodes.take(leader).kill();
+    let others: Vec<u64> = nodes.running();
+    nodes.declare(others[0], "q4", Duration::from_secs(5));
+    nodes.wait_for_declared(others[1], &["q1", "q2", "q3", "q4"]);
+    nodes.wait_for(others[1], "the dead node is down", |status| standing(status, "down") == [leader]);
+
+    nodes.begin(leader, 1..=3, false);
+    nodes.wait_for_declared(leader, &["q1", "q2", "q3", "q4"]);
+    nodes.wait_for_live(&[1, 2, 3]);
+    nodes.declare(leader, "q5", Duration::from_secs(5));
+}
+
+#[test]
+fn without_a_quorum_nothing_is_declared_and_messages_flow() {
+    let mut nodes = Nodes::start(3, 0, &[]);
+    let leader = nodes.wait_for_live(&[1, 2, 3]);
+    (1..=3).filter(|id| *id != leader).for_each(|id| nodes.take(id).kill());
+    let mut client = nodes.client(leader);
+    // As the leader it still is, and then as one that knows that it leads nobody.
+    for _ in 0..2 {
+        let asked_at = Instant::now();
+        thread::scope(|scope| {
+            let refused = scope.spawn(|| nodes.client(leader).ask(declaration("q")));
+            // Some of these are this node's, whoever owns the others.
+            let mut flows = |n: u64| {
+                let queue = format!("flow{n}");
+                client.ask(push(&queue, "Default", [1])).status == 201
+                    && client.ask(pop(&queue, "&autoAck=true&partition=Default")).messages().len() == 1
+            };
+            assert!((0..30).any(&mut flows), "nothing flows");
+            let refused = refused.join().expect("answered");
+            refused.assert_failure(503, "ephemeral_unavailable");
+            assert_eq!(refused.header("retry-after"), Some("1"));
+        });
+        assert!(asked_at.elapsed() < Duration::from_secs(3), "{:?}", asked_at.elapsed());
+    }
+}
+
+#[test]
+fn a_node_is_added_and_removed_by_an_operator() {
+    let mut nodes = Nodes::start(1, 1, &[]);
+    nodes.wait_for_live(&[1]);
+    nodes.declare(1, "before", Duration::ZERO);
+    nodes.begin(2, 1..=2, true);
+    let joining = nodes.client(2).ask(get("/ready"));
+    assert_eq!((joining.status, joining.json()), (503, json!({"status": "joining"})));
+    nodes.client(2).ask(push("q", "Default", [1])).assert_failure(503, "owner_moved");
+    assert!(nodes.operate(1, &["add", "2"]).status.success());
+    nodes.wait_for(1, "both vote", |status| status["voters"] == json!([1, 2]));
+    nodes.wait_for_live(&[1, 2]);
+    assert_eq!(nodes.client(2).ask(get("/ready")).status, 200);
+    nodes.wait_for_declared(2, &["before"]);
+    nodes.declare(2, "later", Duration::from_secs(2));
+    nodes.wait_for_declared(1, &["before", "later"]);
+
+    let table = String::from_utf8(nodes.operate(2, &["status"]).stdout).expect("text");
+    assert_eq!(table.lines().filter(|line| line.contains(" live ")).count(), 2, "{table}");
+    let refused = nodes.operate(1, &["remove", "2"]);
+    assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("stop it first"), "{refused:?}");
+
+    let (status, log) = nodes.take(2).stop();
+    assert_eq!(status.code(), Some(0), "{log}");
+    nodes.wait_for(1, "it is down", |status| standing(status, "down") == [2]);
+    let removed = nodes.operate(1, &["remove", "2", "--json"]);
+    assert!(removed.status.success(), "{removed:?}");
+    let status = nodes.wait_for(1, "it is gone", |status| status["members"].as_array().is_some_and(|rows| rows.len() == 1));
+    assert_eq!((&status["voters"], &status["learners"]), (&json!([1]), &json!([])));
+    nodes.declare(1, "last", Duration::ZERO);
+}
+
+#[test]
+fn of_two_nodes_either_may_leave_and_come_back() {
+    let mut nodes = Nodes::start(2, 0, &[]);
+    for _ in 0..2 {
+        let leader = nodes.wait_for_live(&[1, 2]);
+        let other = 3 - leader;
+        let (status, log) = nodes.take(leader).stop();
+        assert_eq!(status.code(), Some(0), "{log}");
+        nodes.declare(other, &format!("without-{leader}"), Duration::from_secs(2));
+        nodes.begin(leader, 1..=2, false);
+        nodes.wait_for(other, "it votes again", |status| status["voters"] == json!([1, 2]));
+    }
+}
