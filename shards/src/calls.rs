@@ -213,6 +213,8 @@ impl Shard {
                     let call = self.end_call(index);
                     self.ledger.acked += 1;
                     out.reply(call.ticket, item.payload);
+                    // Its request may have come back meanwhile.
+                    self.withdraw(now, call.queue, call.ring, call.inbox);
                 }
                 None => self.ledger.dropped[DropCause::LateReply as usize] += 1,
             }

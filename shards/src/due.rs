@@ -170,7 +170,7 @@ impl Shard {
             return self.arm_queue(now, index);
         }
         match &queue.link {
-            Link::Alone => self.collect(index, out),
+            Link::Alone => self.collect(now, index, out),
             Link::Home(directory) if directory.busy_count == 0 => self.freeze_to_collect(now, index, out),
             Link::Home(_) | Link::Member(_) => {
                 let queue = self.queues.get_mut(index);
@@ -180,14 +180,14 @@ impl Shard {
     }
 
     /// Forgets a queue that nobody used, with all it knew.
-    pub(crate) fn collect(&mut self, index: QueueIndex, out: &mut impl Outbox) {
-        self.wipe(index, DropCause::Abandoned);
+    pub(crate) fn collect(&mut self, now: Time, index: QueueIndex, out: &mut impl Outbox) {
+        self.wipe(now, index, DropCause::Abandoned);
         self.forget_queue(index);
         self.reap(index, out);
     }
 
     /// Drops everything a queue part holds, counted under `cause`: messages dropped.
-    pub(crate) fn wipe(&mut self, index: QueueIndex, cause: DropCause) -> u64 {
+    pub(crate) fn wipe(&mut self, now: Time, index: QueueIndex, cause: DropCause) -> u64 {
         self.void_copies_of(index, cause);
         let queue = self.queues.get_mut(index);
         let mut freed = Freed::default();
@@ -198,7 +198,7 @@ impl Shard {
             let entry = queue.rings.get_mut(ring);
             self.deadlines.disarm(Kind::Ring, &mut entry.deadline);
         }
-        queue.move_groups_to_end();
+        queue.move_groups_to_end(now);
         queue.heads = None;
         if let Some(directory) = queue.link.directory_mut() {
             directory.ready.clear();

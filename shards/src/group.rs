@@ -86,7 +86,11 @@ impl Group {
     }
 
     /// Everything of the queue part was dropped.
-    pub(crate) fn move_to_end(&mut self, appended: u64) {
+    pub(crate) fn move_to_end(&mut self, appended: u64, now: Time) {
+        if self.leased + self.ready > 0 {
+            // It was in use until now.
+            self.used_at = now;
+        }
         self.seen = appended;
         self.ready = 0;
         self.leased = 0;

@@ -347,7 +347,7 @@ impl Shard {
         if is_idle && work.is_empty() {
             self.order(index, 0, &Order::Collect, &members, out);
             self.queues.get_mut(index).link = Link::Alone;
-            self.collect(index, out);
+            self.collect(now, index, out);
             return;
         }
         self.order(index, 0, &Order::Thaw, &members, out);

@@ -63,8 +63,8 @@ pub use command::{
     AckItem, Command, DropCause, Outcome, OwnedAckItem, OwnedCommand, OwnedReplyItem, OwnedRequest, Refusal, ReplyItem, Verdict,
 };
 pub use handover::{
-    Adopted, Chunk, Cut, Inbox, Inventory, InventoryCursor, InventoryRow, Manifest, MovedRequest, Opening, Outstanding, Packet, Parcel,
-    PartitionName, Reader, Unpacked,
+    Adopted, ArrivalRow, Chunk, Cut, Inbox, Inventory, InventoryCursor, InventoryRow, Manifest, MovedRequest, Opening, Outstanding, Packet,
+    Parcel, PartitionName, Reader, Unpacked,
 };
 pub use letter::Letter;
 pub use limits::*;

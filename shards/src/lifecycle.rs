@@ -91,7 +91,7 @@ impl Shard {
         let Some(index) = self.find_for_change(ticket, tenant, queue, command) else { return };
         let Some(index) = index.filter(|index| self.queues.get(*index).exists) else { return out.answer(ticket, Answer::Reset(0)) };
         let generation = self.next_generation();
-        let dropped = self.wipe(index, DropCause::Reset);
+        let dropped = self.wipe(now, index, DropCause::Reset);
         let queue = self.queues.get_mut(index);
         queue.generation = generation;
         queue.used_at = now;
@@ -110,7 +110,7 @@ impl Shard {
         };
         let declared = self.queues.get(index).is_declared;
         let generation = self.next_generation();
-        self.wipe(index, DropCause::Deleted);
+        self.wipe(now, index, DropCause::Deleted);
         self.queues.get_mut(index).generation = generation;
         self.forget_queue(index);
         match self.queues.get(index).link {

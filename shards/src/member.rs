@@ -176,7 +176,7 @@ impl Shard {
         match order {
             Order::AddGroup(group) => self.know_group(index, group, now),
             Order::SetOptions(options, is_declared) => self.set_options(now, index, options, is_declared, out),
-            Order::Reset => return Report::Dropped(self.wipe(index, DropCause::Reset)),
+            Order::Reset => return Report::Dropped(self.wipe(now, index, DropCause::Reset)),
             Order::Delete => return self.obey_delete(now, index, DropCause::Deleted, out),
             Order::Collect => return self.obey_delete(now, index, DropCause::Abandoned, out),
             Order::Freeze => {
@@ -223,7 +223,7 @@ impl Shard {
     }
 
     fn obey_delete(&mut self, now: Time, index: QueueIndex, cause: DropCause, out: &mut impl Outbox) -> Report {
-        self.wipe(index, cause);
+        self.wipe(now, index, cause);
         self.forget_queue(index);
         self.set_member_state(index, MemberState::Vacant);
         let parked_groups = self.parked_groups(index);

@@ -39,8 +39,9 @@ pub(crate) struct RingIndex(pub(crate) u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct GroupIndex(pub(crate) u16);
 
-/// The seq of a ring's oldest message, and the ring; the oldest of all is at the top.
-pub(crate) type Heads = BinaryHeap<Reverse<(u64, RingIndex)>>;
+/// Of each ring that holds something when its first message was pushed, that message's seq, and the ring; the oldest of all is at the top.
+/// What came from another node has new seqs, but is as old as it is.
+pub(crate) type Heads = BinaryHeap<Reverse<(Time, u64, RingIndex)>>;
 
 /// A delivery: which message, and to which group.
 #[derive(Clone, Copy, Debug)]
@@ -174,11 +175,8 @@ impl Queue {
             let end = ring_mut.slots().next_back().map_or(0, |last| last.seq + 1);
             self.groups.get_mut(bystander).seen += ring_mut.pass_all(bystander, end);
         }
-        if was_empty && let (Some(heads), Some(first)) = (&mut self.heads, ring_mut.first()) {
-            heads.push(Reverse((first.seq, ring)));
-        }
         if was_empty {
-            self.rings.note_holding(ring);
+            self.note_head(ring);
         }
     }
 
@@ -304,10 +302,10 @@ impl Queue {
     }
 
     /// Every group has seen everything: after all rings were cleared.
-    pub(crate) fn move_groups_to_end(&mut self) {
+    pub(crate) fn move_groups_to_end(&mut self, now: Time) {
         let appended = self.appended;
         for (_, group) in self.groups.iter_mut() {
-            group.move_to_end(appended);
+            group.move_to_end(appended, now);
         }
     }
 
@@ -365,22 +363,29 @@ impl Queue {
         made
     }
 
+    /// A ring holds something, or something older, from now on.
+    pub(crate) fn note_head(&mut self, ring: RingIndex) {
+        let Some(first) = self.rings.get(ring).first() else { return };
+        if let Some(heads) = &mut self.heads {
+            heads.push(Reverse((first.pushed_at, first.seq, ring)));
+        }
+        self.rings.note_holding(ring);
+    }
+
     /// The ring with the oldest message here.
     pub(crate) fn oldest_head(&mut self) -> Option<RingIndex> {
         let rings = &self.rings;
-        let heads = self
-            .heads
-            .get_or_insert_with(|| Box::new(rings.iter().filter_map(|(index, ring)| Some(Reverse((ring.first()?.seq, index)))).collect()));
+        let head = |ring: &Ring| ring.first().map(|slot| (slot.pushed_at, slot.seq));
+        let all = || rings.iter().filter_map(|(index, ring)| head(ring).map(|(at, seq)| Reverse((at, seq, index))));
+        let heads = self.heads.get_or_insert_with(|| Box::new(all().collect()));
         loop {
-            let Reverse((seq, ring)) = *heads.peek()?;
-            let first = rings.find_at(ring).and_then(Ring::first).map(|slot| slot.seq);
-            if first == Some(seq) {
+            let Reverse((at, seq, ring)) = *heads.peek()?;
+            let first = rings.find_at(ring).and_then(head);
+            if first == Some((at, seq)) {
                 return Some(ring);
             }
             heads.pop();
-            if let Some(first) = first {
-                heads.push(Reverse((first, ring)));
-            }
+            heads.extend(first.map(|(at, seq)| Reverse((at, seq, ring))));
         }
     }
 

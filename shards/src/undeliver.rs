@@ -139,10 +139,7 @@ impl Shard {
         for passed in ring_mut.put_back(seq, pushed_at, payload, group) {
             queue.groups.get_mut(passed).seen += 1;
         }
-        if let Some(heads) = &mut queue.heads {
-            heads.push(std::cmp::Reverse((seq, ring)));
-        }
-        queue.rings.note_holding(ring);
+        queue.note_head(ring);
         queue.appended += 1;
         queue.held += 1;
         queue.bytes += bytes;

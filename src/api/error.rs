@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn the_table_is_the_contract() {
-        let rows: [(Failure, Seen); 30] = [
+        let rows: [(Failure, Seen); 31] = [
             (Refused::Malformed("x").into(), (400, "bad_request", None)),
             (Refused::TargetTooLong.into(), (414, "uri_too_long", None)),
             (Refused::HeadersTooLarge.into(), (431, "headers_too_large", None)),

@@ -9,8 +9,13 @@ use crate::strategy::{GROUPS, Op, PARTITIONS, Pace, Run, SUBSCRIBERS, Twist};
 /// Everything, then what is left in the queues. The error tells where model and core part, with the whole run before it.
 pub(crate) fn carry_out(run: &Run, is_exact: bool) -> Result<(), String> {
     let mut rig = Rig::new(run.settings.clone(), is_exact);
+    let moves = run.ops.iter().any(|op| matches!(op, Op::Relocate { .. }));
     for op in &run.ops {
         step(&mut rig, run, op)?;
+        if moves {
+            // Of what moved only its age tells which is older: no two messages are of one nanosecond.
+            rig.pass(Span(1))?;
+        }
     }
     rig.drain()
 }

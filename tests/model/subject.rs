@@ -91,7 +91,10 @@ impl Subject {
         for (name, parcel) in parcels {
             next.expect(name, Time::NEVER);
             for index in 0..parcel.chunk_count {
-                let chunk = self.shard.chunk(now, name, parcel.cut, index, |number| number).expect("a chunk");
+                let chunk = self
+                    .shard
+                    .chunk(now, name, parcel.cut, index, |number| number)
+                    .unwrap_or_else(|| panic!("a chunk of {name:?} {parcel:?} {index}"));
                 assert_ne!(next.unpack(now, chunk), Unpacked::Stale);
             }
             if is_called_off {

@@ -273,13 +273,8 @@ impl Shard {
         queue.held += came.0;
         queue.bytes += came.1;
         queue.counters.charge_unbounded(came.0, came.1);
-        if held == 0
-            && let Some(first) = seqs.first()
-        {
-            if let Some(heads) = &mut queue.heads {
-                heads.push(std::cmp::Reverse((*first, ring)));
-            }
-            queue.rings.note_holding(ring);
+        if held == 0 {
+            queue.note_head(ring);
         }
         seqs
     }

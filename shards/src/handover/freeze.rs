@@ -3,18 +3,19 @@
 //! Invariants: what is set aside counts in no sum of the queue, but stays charged to tenant and node; thawing brings it back as it was,
 //! under the same index; whoever changes it thaws it first, and so voids its cut.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Request;
-use crate::queue::{Queue, RingIndex};
+use crate::queue::{GroupIndex, Queue, RingIndex};
 use crate::ring::Ring;
 
 /// What a ring held when it was packed.
 #[derive(Debug)]
 pub(crate) struct Packed {
     pub(crate) ring: Ring,
+    /// Private groups that were there: one that came since begins behind everything.
+    private: Vec<GroupIndex>,
     /// None: it has changed since it was last cut.
     pub(super) plan: Option<Plan>,
 }
@@ -95,7 +96,8 @@ impl Queue {
         self.held -= contents.held;
         self.bytes -= contents.bytes;
         self.counters.release(contents.held, contents.bytes);
-        self.rings.get_mut(index).aside = Some(Box::new(Aside::Packed(Packed { ring: contents, plan: None })));
+        let private = self.groups.iter().filter(|(_, group)| group.is_private).map(|(group, _)| group).collect();
+        self.rings.get_mut(index).aside = Some(Box::new(Aside::Packed(Packed { ring: contents, private, plan: None })));
     }
 
     /// Brings a packed ring's contents back; whether it was packed.
@@ -111,8 +113,7 @@ impl Queue {
         *ring = contents;
         let end = ring.slots().next_back().map_or(0, |last| last.seq + 1);
         for (group, entry) in self.groups.iter_mut() {
-            if entry.is_private && ring.cursor(group).is_none() {
-                // It came meanwhile, and begins behind everything.
+            if entry.is_private && !packed.private.contains(&group) {
                 ring.pass_all(group, end);
             }
             let ready = ring.cursor(group).map_or(0, |cursor| cursor.ready_count() as u64);
@@ -120,16 +121,11 @@ impl Queue {
             entry.ready += ready as u32;
             entry.leased += ring.cursor(group).map_or(0, |cursor| cursor.leased);
         }
-        let (held, bytes, first) = (ring.held, ring.bytes, ring.first().map(|slot| slot.seq));
+        let (held, bytes) = (ring.held, ring.bytes);
         self.held += held;
         self.bytes += bytes;
         self.counters.charge_unbounded(held, bytes);
-        if let Some(first) = first {
-            self.rings.note_holding(index);
-            if let Some(heads) = &mut self.heads {
-                heads.push(Reverse((first, index)));
-            }
-        }
+        self.note_head(index);
         true
     }
 

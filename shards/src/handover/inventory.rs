@@ -25,6 +25,8 @@ pub struct InventoryRow {
     pub payload_bytes: u64,
     /// It is packed.
     pub is_packed: bool,
+    /// There is no such partition: the row stands for a queue without any, and without pops that wait.
+    pub is_bare: bool,
 }
 
 /// A page.
@@ -37,8 +39,8 @@ pub struct Inventory {
 }
 
 impl Shard {
-    /// At most `limit` partitions from `from` on, also of deleted queues on which pops are still parked. Of a queue that has groups or a declaration and no partition, the home lists the
-    /// Default one, so that its groups move too. Between two pages partitions come and go: each that stays is in one of them.
+    /// At most `limit` partitions from `from` on, also of deleted queues on which pops are still parked. Of a queue that has no partition the
+    /// home lists the Default one, so that its groups and its declaration move too. Between two pages partitions come and go: each that stays is in one of them.
     #[must_use]
     pub fn inventory(&self, from: Option<InventoryCursor>, limit: usize) -> Inventory {
         let InventoryCursor { queue: first, ring: first_ring } = from.unwrap_or(InventoryCursor { queue: 0, ring: 0 });
@@ -47,11 +49,12 @@ impl Shard {
             let Some(queue) = self.queues.find_at(QueueIndex(index)).filter(|queue| queue.exists || queue.waiting_count() > 0) else {
                 continue;
             };
-            if queue.rings.count() == 0 && is_worth_moving(queue) {
+            let begin = if index == first { first_ring } else { 0 };
+            let is_bare = queue.rings.count() == 0;
+            if is_bare && begin == 0 && is_worth_moving(queue) {
                 rows.push(row(queue, DEFAULT_PARTITION, None));
             }
-            let begin = if index == first { first_ring } else { 0 };
-            for ring in begin..queue.rings.end() {
+            for ring in begin..if is_bare { 0 } else { queue.rings.end() } {
                 if rows.len() >= limit {
                     return Inventory { rows, next: Some(InventoryCursor { queue: index, ring }) };
                 }
@@ -66,9 +69,9 @@ impl Shard {
     }
 }
 
-/// Whether a queue without partitions knows something that a new owner should know.
+/// Whether a queue without partitions is one that a new owner should know: as its home knows it.
 pub(super) fn is_worth_moving(queue: &Queue) -> bool {
-    !matches!(queue.link, Link::Member(_)) && (queue.is_declared || queue.groups.count() > 0)
+    !matches!(queue.link, Link::Member(_))
 }
 
 fn row(queue: &Queue, partition: &str, ring: Option<&Ring>) -> InventoryRow {
@@ -79,5 +82,6 @@ fn row(queue: &Queue, partition: &str, ring: Option<&Ring>) -> InventoryRow {
         message_count: contents.map_or(0, |ring| ring.held),
         payload_bytes: contents.map_or(0, |ring| ring.bytes),
         is_packed: packed.is_some(),
+        is_bare: ring.is_none() && queue.waiting_count() == 0,
     }
 }

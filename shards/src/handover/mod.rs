@@ -19,6 +19,7 @@ mod detour;
 mod freeze;
 mod inventory;
 mod moving;
+mod outlook;
 mod pack;
 mod parcel;
 mod requests;
@@ -31,6 +32,7 @@ pub(crate) use requests::Request;
 
 pub use adopt::{Adopted, Opening};
 pub use inventory::{Inventory, InventoryCursor, InventoryRow};
+pub use outlook::ArrivalRow;
 pub use parcel::{Chunk, Cut, Inbox, Manifest, MovedRequest, Outstanding, Packet, Parcel, PartitionName, Reader};
 pub use unpack::Unpacked;
 

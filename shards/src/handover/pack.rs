@@ -66,6 +66,16 @@ impl Shard {
         })
     }
 
+    /// What was sent of a packed partition's present cut is of no use any more: packing it again gives a new one.
+    pub fn void_cut(&mut self, name: &PartitionName) {
+        let Some(index) = self.queues.find(name.tenant, &name.queue) else { return };
+        let rings = &mut self.queues.get_mut(index).rings;
+        let packed = rings.find(&name.partition).and_then(|ring| rings.get_mut(ring).packed_mut());
+        if let Some(packed) = packed {
+            packed.plan = None;
+        }
+    }
+
     /// A packed partition under its present cut.
     fn find_packed(&self, name: &PartitionName, cut: Cut) -> Option<(QueueIndex, RingIndex, &Packed, &Plan)> {
         let index = self.queues.find(name.tenant, &name.queue)?;

@@ -100,7 +100,10 @@ pub(crate) fn name(partition: &str) -> PartitionName {
 
 /// Messages that say these, each padded to so many bytes.
 pub(crate) fn texts(payloads: &[&str], padding: usize) -> Vec<Payload> {
-    payloads.iter().map(|payload| Payload::from(format!("{payload:padding$}").into_bytes())).collect()
+    payloads
+        .iter()
+        .map(|payload| Payload::from(format!("{payload}{}", " ".repeat(padding.saturating_sub(payload.len()))).into_bytes()))
+        .collect()
 }
 
 impl Node {

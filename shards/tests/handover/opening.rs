@@ -95,6 +95,8 @@ fn bounds_of_the_queue_do_not_keep_a_partition_out() {
 fn groups_that_the_source_does_not_know_begin_at_its_oldest_and_its_own_are_registered() {
     for cores in [1, 4] {
         let (mut a, mut b) = (Node::new(1, 1, options()), Node::new(2, cores, options()));
+        // For this group both are kept.
+        assert_eq!(a.take("p", "slow", 1, true), []);
         a.push(1, "p", &["1", "2"]);
         assert_eq!(a.take("p", "g", 1, true).len(), 1);
         assert_eq!(b.take("q", "h", 1, true), []);
@@ -104,6 +106,7 @@ fn groups_that_the_source_does_not_know_begin_at_its_oldest_and_its_own_are_regi
         assert_eq!(b.take("q", "h", 9, true).len(), 1);
         assert_eq!(b.take("q", "g", 9, true).len(), 1, "g is known to the whole queue");
         assert_eq!(b.take("p", "g", 9, true).len(), 1);
+        assert_eq!(b.take("p", "slow", 9, true).len() + b.take("q", "slow", 9, true).len(), 3);
         assert_eq!(b.inventory(9).iter().map(|(_, count)| count).sum::<u64>(), 0, "both have settled everything");
         b.check_holdings();
     }
@@ -131,6 +134,8 @@ fn a_declared_queue_is_made_as_it_was() {
 fn a_late_hand_over_is_appended_and_its_oldest_expire_first_all_the_same() {
     let with_ttl = Options { ttl_seconds: 10, ..options() };
     let (mut a, mut b) = (Node::new(1, 1, with_ttl), Node::new(2, 1, with_ttl));
+    // For this group both are kept.
+    assert_eq!(a.take("p", "slow", 1, true), []);
     a.push(1, "p", &["1", "2"]);
     assert_eq!(a.take("p", "g", 1, true).len(), 1);
     a.pass(Span::from_secs(7));

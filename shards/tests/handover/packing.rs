@@ -142,7 +142,7 @@ fn an_answer_that_never_left_comes_back_into_the_packed_partition_and_voids_its_
         assert_eq!(a.release("p", parcel.cut), None, "what it would release is not what was sent");
         hand_over(&mut a, &mut b, "p", 1 << 20);
         assert_eq!(b.unpack(early), Unpacked::Stale);
-        assert_eq!(b.take("p", "g", 9, true), [got("1", 1, if auto_ack { 2 } else { 2 }), got("2", 1, 1)], "free of charge");
+        assert_eq!(b.take("p", "g", 9, true), [got("1", 1, 2), got("2", 1, 1)], "free of charge");
     }
 }
 
@@ -246,4 +246,16 @@ fn groups_of_a_queue_without_partitions_move_with_its_default_one() {
     b.push(2, "Default", &["1"]);
     assert_eq!(b.take("Default", "h", 1, true).len(), 1);
     assert_eq!(b.take("Default", "g", 1, true).len(), 1, "g was known, and misses nothing");
+}
+
+#[test]
+fn a_subscriber_from_before_reads_what_was_packed_and_one_that_came_meanwhile_does_not() {
+    let mut a = Node::new(1, 1, options());
+    let (before, since) = ("subscriber:0000000000000001:1", "subscriber:0000000000000001:2");
+    a.pop(1, None, before, 1, None, true);
+    a.push(2, "p", &["1"]);
+    a.pack("p", 1).expect("held");
+    a.pop(3, None, since, 1, None, true);
+    assert!(a.restore("p"));
+    assert_eq!((a.take("p", since, 9, true).len(), a.take("p", before, 9, true).len()), (0, 1));
 }

@@ -37,10 +37,11 @@ fn a_request_that_nobody_took_goes_when_its_call_times_out() {
     a.call(1, "p", "request", Span::from_secs(9));
     a.pass(Span::from_secs(5));
     hand_over(&mut a, &mut b, "p", 1);
+    let held = |b: &Node| b.inventory(9).iter().map(|(_, count)| count).sum::<u64>();
     b.pass(Span::from_secs(3));
-    assert_eq!((withdrawn(&b), b.inventory(9)), (0, vec![("p".to_owned(), 1)]));
+    assert_eq!((withdrawn(&b), held(&b)), (0, 1));
     b.pass(Span::from_secs(1));
-    assert_eq!((withdrawn(&b), b.inventory(9)), (1, vec![("p".to_owned(), 0)]));
+    assert_eq!((withdrawn(&b), held(&b)), (1, 0));
     a.pass(Span::from_secs(4));
     assert_eq!((a.hear(1), withdrawn(&a)), (Some(Heard::Answer(Answer::NoReply)), 0));
 }

@@ -227,22 +227,21 @@ impl Run {
         let node = self.node(at);
         node.ack(u64::MAX - 1, group, &got, verdict);
         node.carry();
-        let heard = node.hear(u64::MAX - 1);
-        self.hear_all();
-        match heard {
+        match node.hear(u64::MAX - 1) {
             Some(Heard::Answer(Answer::Acked(outcomes))) => {
                 let entry = self.standings.get_mut(&(group, got.payload.clone())).expect("it was given");
                 match outcomes[0].1 {
                     Outcome::Acked => entry.0 = Standing::Done,
-                    // Whoever waits may have it by now.
                     Outcome::Redelivered if entry.1 == got.attempts => entry.0 = Standing::Back,
                     _ => {}
                 }
             }
             // On its way, here or from here: it is redelivered.
-            Some(Heard::Answer(Answer::Moved(_))) | None => {}
+            Some(Heard::Answer(Answer::Moved(_) | Answer::Refused(Refusal::NotHereYet))) | None => {}
             heard => panic!("an ack is answered, not {heard:?}"),
         }
+        // Answered before anybody is given what came back.
+        self.hear_all();
     }
 
     fn hear_all(&mut self) {
@@ -268,9 +267,9 @@ impl Run {
                     self.accept(partition, String::from_utf8_lossy(&payload).trim_end());
                 }
             }
-            (Heard::Messages(messages), OwnedRequest::Pop { group, auto_ack, .. }) => {
+            (Heard::Messages(messages), OwnedRequest::Pop { partition, group, auto_ack, .. }) => {
                 let group = known(&GROUPS, &group);
-                messages.into_iter().for_each(|got| self.given(at, now, group, auto_ack, got));
+                messages.into_iter().for_each(|got| self.given(at, now, (group, partition.is_some()), auto_ack, got));
             }
             (Heard::Answer(Answer::Moved(moved)), _) => {
                 let partition = match &moved.command.request {
@@ -303,7 +302,8 @@ impl Run {
         accepted.len() - 1
     }
 
-    fn given(&mut self, at: u64, now: Time, group: &'static str, auto_ack: bool, got: Got) {
+    fn given(&mut self, at: u64, now: Time, to: (&'static str, bool), auto_ack: bool, got: Got) {
+        let (group, is_by_name) = to;
         let partition = known(&PARTITIONS, &got.partition);
         assert_eq!(self.holder[partition], Some(at), "{got:?} is given out by one that does not hold it");
         let place = self.accept(partition, &got.payload);
@@ -311,8 +311,10 @@ impl Run {
         match before {
             None => {
                 assert_eq!((got.attempts, got.delivery), (1, 1), "{got:?} was never given to {group}");
-                let reached = self.reached.insert((group, partition), place);
-                assert!(reached.is_none_or(|reached| reached < place), "{got:?} is out of order for {group}");
+                // What another core took is heard of later than what was taken behind it.
+                let reached = self.reached.entry((group, partition)).or_default();
+                assert!(*reached <= place || !is_by_name, "{got:?} is out of order for {group}");
+                *reached = place.max(*reached);
             }
             Some((Standing::Done, _)) => panic!("{got:?} was settled by {group}"),
             Some((standing, attempts)) => {
@@ -321,7 +323,9 @@ impl Run {
                 assert!(!is_held, "{got:?} is leased twice to {group}");
             }
         }
-        let standing = if auto_ack { Standing::Done } else { Standing::Leased { at, until: now + LEASE } };
+        // Since when another core has leased it is not known here.
+        let until = if is_by_name { now + LEASE } else { now };
+        let standing = if auto_ack { Standing::Done } else { Standing::Leased { at, until } };
         self.standings.insert((group, got.payload.clone()), (standing, got.attempts));
         if !auto_ack {
             self.leases.push((at, group, got));
@@ -352,7 +356,11 @@ impl Run {
 
     fn pack(&mut self, partition: &'static str, from: u64) -> Option<Parcel> {
         let chunk_bytes = self.random.pick(&[1, 250, 1 << 20]);
-        self.node(from).pack(partition, chunk_bytes)
+        let parcel = self.node(from).pack(partition, chunk_bytes);
+        // What a pop of any partition had taken before is still its; what was on its way in is there now (`Shard::has_deferred`).
+        self.node(from).carry();
+        self.hear_all();
+        parcel.or_else(|| self.node(from).pack(partition, chunk_bytes))
     }
 
     /// The source does what it can for its hand-overs; some of it in vain.
@@ -440,6 +448,12 @@ impl Run {
         if transfer.is_orphan && !is_whole {
             self.excuse(partition);
         }
+        // Leases ended with the move, be it that it leads back to where they were given.
+        for ((_, text), (standing, _)) in &mut self.standings {
+            if matches!(standing, Standing::Leased { .. }) && self.pushed.get(text) == Some(&partition) {
+                *standing = Standing::Back;
+            }
+        }
     }
 
     /// A node died with what is left of a partition.
@@ -467,8 +481,10 @@ impl Run {
         self.owner.insert(partition, third);
         self.expect(partition, third);
         // Packed anew, so that what the second had is nothing to the third.
+        self.holder.insert(partition, Some(from));
         assert!(self.node(from).restore(partition));
         let parcel = self.pack(partition, from).expect("it was there");
+        self.holder.insert(partition, None);
         let transfer = Transfer { from, to: third, parcel, want: 0, has_copy: false, is_released: false, is_orphan: false };
         self.transfers.insert(partition, transfer);
         self.node(to).dismiss(partition);
@@ -575,6 +591,9 @@ impl Run {
         self.nodes.iter_mut().for_each(|node| node.pass(Span::from_secs(30)));
         self.settle();
         assert!(self.asked.is_empty(), "everybody is answered: {:?}", self.asked.keys());
+        // The last leases were given as the last waiting pops ended.
+        self.nodes.iter_mut().for_each(|node| node.pass(Span(2 * LEASE.0)));
+        self.settle();
         for partition in PARTITIONS {
             let owner = self.owner[partition];
             for group in GROUPS {

@@ -72,7 +72,9 @@ impl Model {
             match found {
                 Some(at) => {
                     let call = self.calls.remove(at);
-                    self.leave_behind(&call);
+                    if !self.leave_behind(&call) {
+                        self.withdraw(call.id);
+                    }
                     self.delivered.push((tenant, 1));
                     self.said.push(Fact { ticket: call.ticket, said: Said::Reply(item.answer.id) });
                 }
@@ -123,6 +125,9 @@ impl Model {
             queue.messages.retain(|m| m.id != id);
             queue.groups.iter_mut().for_each(|g| _ = g.states.remove(&id));
             self.ended[DropCause::Withdrawn as usize] += 1;
+            if queue.messages.is_empty() {
+                queue.emptied_at = self.now;
+            }
         }
     }
 }
