@@ -9,6 +9,7 @@ pub mod files;
 pub mod folder;
 pub mod gauges;
 pub mod grants;
+pub mod handover;
 mod hearing;
 pub mod members;
 mod recent;
