@@ -45,7 +45,8 @@ impl Incarnation {
     }
 
     /// What stands in ids for a message's number.
-    pub(super) fn spelled(&self, seq: u64) -> u64 {
+    #[must_use]
+    pub fn spelled(&self, seq: u64) -> u64 {
         self.veil.cover(seq)
     }
 

@@ -27,12 +27,26 @@ struct CoreLine {
     acked: AtomicU64,
     redelivered: AtomicU64,
     stale: AtomicU64,
+    handed_over: AtomicU64,
+    adopted: AtomicU64,
+    wipes: AtomicU64,
     dropped: [AtomicU64; CAUSES],
     queues: AtomicU64,
     waiters: AtomicU64,
     calls: AtomicU64,
     hops: AtomicU64,
     forwards: AtomicU64,
+}
+
+/// What a core counts of requests and partitions on their way to others.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ways {
+    /// Requests sent to other cores.
+    pub hops: u64,
+    /// Requests sent to other nodes.
+    pub forwards: u64,
+    /// Partitions that were lost with their node, or in part, on their way to or from here.
+    pub wipes: u64,
 }
 
 /// The numbers of all cores.
@@ -55,22 +69,25 @@ impl Gauges {
         Arc::clone(&self.control)
     }
 
-    /// Writes one core's numbers; `hops`: requests it sent to other cores, `forwards`: to other nodes.
-    pub fn publish(&self, core: usize, gauges: &ShardGauges, hops: u64, forwards: u64) {
+    /// Writes one core's numbers.
+    pub fn publish(&self, core: usize, gauges: &ShardGauges, ways: &Ways) {
         let line = &self.cores[core];
         line.pushed.store(gauges.pushed, Relaxed);
         line.popped.store(gauges.popped, Relaxed);
         line.acked.store(gauges.acked, Relaxed);
         line.redelivered.store(gauges.redelivered, Relaxed);
         line.stale.store(gauges.stale, Relaxed);
+        line.handed_over.store(gauges.handed_over, Relaxed);
+        line.adopted.store(gauges.adopted, Relaxed);
+        line.wipes.store(ways.wipes, Relaxed);
         for (cell, number) in line.dropped.iter().zip(gauges.dropped) {
             cell.store(number, Relaxed);
         }
         line.queues.store(gauges.queues, Relaxed);
         line.waiters.store(gauges.waiters, Relaxed);
         line.calls.store(gauges.calls, Relaxed);
-        line.hops.store(hops, Relaxed);
-        line.forwards.store(forwards, Relaxed);
+        line.hops.store(ways.hops, Relaxed);
+        line.forwards.store(ways.forwards, Relaxed);
     }
 
     fn sum(&self, of: impl Fn(&CoreLine) -> &AtomicU64) -> u64 {
@@ -118,6 +135,13 @@ pub fn render(gauges: &Gauges, node_bytes: u64, tenants: &[(Tenant, Usage)]) -> 
     registry.register("mayfly_stale_acks", "Acks of an earlier delivery", ConstCounter::new(gauges.sum(|line| &line.stale)));
     registry.register("mayfly_hops", "Requests handed to another core", ConstCounter::new(gauges.sum(|line| &line.hops)));
     registry.register("queen_ephemeral_forwarded", "Requests handed to another node", ConstCounter::new(gauges.sum(|line| &line.forwards)));
+    let moved = [("handed_over", gauges.sum(|line| &line.handed_over)), ("adopted", gauges.sum(|line| &line.adopted))];
+    for (way, count) in moved {
+        let labelled = registry.sub_registry_with_label(("way".into(), way.into()));
+        labelled.register("mayfly_handover_messages", "Messages given to other nodes, and taken up from them", ConstCounter::new(count));
+    }
+    let wipes = ConstCounter::new(gauges.sum(|line| &line.wipes));
+    registry.register("queen_ephemeral_wipes", "Partitions that were lost, whole or in part, on their way between nodes", wipes);
     let ControlGauges { committed, declarations, epoch, unavailable, fsync_seconds } = &*gauges.control;
     registry.register("mayfly_control_committed", "Entries of the control log that hold", ConstCounter::new(committed.load(Relaxed)));
     registry.register("mayfly_control_declarations", "Declared queues", ConstGauge::new(declarations.load(Relaxed)));

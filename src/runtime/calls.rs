@@ -23,7 +23,7 @@ impl Core {
     pub(super) fn call(&mut self, asking: Asking<'_>, body: &[u8]) -> Result<(), Failure> {
         let call = call::call(body)?;
         self.check_grant(asking.tenant)?;
-        if self.desk.is_draining {
+        if self.sends_away() {
             return Err(Failure::OwnerMoved);
         }
         let mut payloads = std::mem::take(&mut self.payloads);
@@ -177,7 +177,7 @@ impl Core {
             return self.clerk(connections).say_no_messages(id, delivery, &results);
         };
         // Nothing is kept waiting in a drain; what is there is given all the same, because the replies are done.
-        let wait = pop.wait.filter(|_| !self.desk.is_draining);
+        let wait = pop.wait.filter(|_| !self.sends_away());
         if let Some(session) = self.desk.sessions.get(id) {
             session.pending = Some(Pending { ticket, delivery, asked: Asked::Next { place: wait.map(|_| place), results } });
         }

@@ -14,17 +14,20 @@ use mayfly_net::http::{self, CONTINUE, DateText, Decoded, Limits, Reader, Stage}
 use mayfly_net::ring::{ConnectionId, Connections, Driver, Event, Output};
 use mayfly_shards::{NodeBudget, Payload, Refusal, Shard, ShardIndex, Ticket, Time};
 
+use super::departure::Departure;
 use super::desk::{Clerk, Desk};
+use super::drain::Drain;
 use super::frame::Frame;
 use super::gate::Gate;
 use super::place::Placement;
-use super::session::{Asked, Pending, STASH_BYTES_MAX};
+use super::session::STASH_BYTES_MAX;
 use super::transit::Transit;
 use crate::api::Failure;
 use crate::config::HttpConfig;
 use crate::control::grants::Grants;
+use crate::control::handover::Handover;
 use crate::identity::Identities;
-use crate::metrics::Gauges;
+use crate::metrics::{Gauges, Ways};
 
 /// Pieces of mail read in one turn.
 const TURN_MAIL: usize = 256;
@@ -37,11 +40,6 @@ const DATE_NS: u64 = 500_000_000;
 const BODY_BYTES_PER_SECOND_MIN: u64 = 1_024;
 /// Requests of at most this many bytes, when they are all that a turn has to tell, have their answers sent at once: more are gathered.
 const HURRIED_BYTES_MAX: usize = 1_024;
-/// How long a drain may take: what is being sent then is cut.
-const DRAIN_NS: u64 = 15_000_000_000;
-
-/// How often a draining core looks whether the others have drained.
-const DRAIN_LOOK_NS: u64 = 5_000_000;
 /// Answers that a client does not read: beyond, nothing more of its requests is carried out until it has read half of them.
 const UNSENT_BYTES_MAX: usize = 1 << 20;
 
@@ -60,6 +58,12 @@ pub(super) struct Core {
     pub(super) tickets_given: u32,
     /// What tenants are granted.
     pub(super) grants: Arc<Grants>,
+    /// Partitions on their way from here and to here; None: this node is alone.
+    pub(super) handover: Option<Box<Handover>>,
+    pub(super) is_handover_due: bool,
+    /// What is left for the node's last word about them.
+    pub(super) departure: Arc<Departure>,
+    pub(super) drain: Option<Drain>,
     /// Commands sent to other cores, and to other nodes.
     pub(super) hops: u64,
     pub(super) forwards: u64,
@@ -75,11 +79,9 @@ pub(super) struct Core {
     deadlines: Deadlines,
     due: Vec<u32>,
     date_at: u64,
-    drain_until: Option<u64>,
-    is_stopping: Arc<AtomicBool>,
-    /// Cores that still have connections, counted down in the drain.
-    draining_count: Arc<AtomicUsize>,
-    has_drained: bool,
+    pub(super) is_stopping: Arc<AtomicBool>,
+    /// Cores that still have connections or something to hand over, counted down in the drain.
+    pub(super) draining_count: Arc<AtomicUsize>,
     /// Kept for its memory.
     mail: Vec<(usize, Frame)>,
 }
@@ -100,6 +102,8 @@ impl Core {
         has_tls: bool,
         is_stopping: Arc<AtomicBool>,
         draining_count: Arc<AtomicUsize>,
+        handover: Option<Box<Handover>>,
+        departure: Arc<Departure>,
     ) -> Self {
         let limits = Limits { body_bytes: http.body_bytes_max, ..Limits::default() };
         Self {
@@ -115,6 +119,10 @@ impl Core {
             gauges,
             tickets_given: 0,
             grants,
+            handover,
+            is_handover_due: false,
+            departure,
+            drain: None,
             hops: 0,
             forwards: 0,
             patience: BTreeSet::new(),
@@ -126,10 +134,8 @@ impl Core {
             deadlines: Deadlines::new(TICK_NS, TICK_COUNT),
             due: Vec::new(),
             date_at: 0,
-            drain_until: None,
             is_stopping,
             draining_count,
-            has_drained: false,
             mail: Vec::new(),
         }
     }
@@ -143,6 +149,7 @@ impl Core {
             self.now = Time(self.clock.now_ns());
             self.read_all_mail(driver.connections());
             self.let_time_pass(driver.connections());
+            self.hand_on(driver.connections());
             self.follow_stop(&mut driver);
             self.tell_taken(driver.connections());
             self.transit.follow(driver.connections().unsent_bytes());
@@ -157,10 +164,11 @@ impl Core {
             self.publish_gauges();
             let until = self.next_deadline();
             let mesh = &self.desk.mesh;
-            let may_stop = self.drain_until.is_none();
+            let may_stop = self.drain.is_none();
             let is_stopping = &self.is_stopping;
             driver.sleep(until, || mesh.has_mail() || (may_stop && is_stopping.load(Relaxed))).await;
         }
+        self.report_end();
         self.publish_gauges();
     }
 
@@ -336,7 +344,7 @@ impl Core {
     }
 
     /// Nothing more is read from a connection; it closes when its output was sent.
-    fn close(&mut self, connections: &mut Connections, id: ConnectionId) {
+    pub(super) fn close(&mut self, connections: &mut Connections, id: ConnectionId) {
         if let Some(session) = self.desk.sessions.get(id) {
             session.is_closing = true;
             connections.close(id);
@@ -406,10 +414,9 @@ impl Core {
 
     fn next_deadline(&self) -> Option<u64> {
         let shard = self.shard.next_deadline().map(|at| at.0);
-        // While it drains a core looks again and again whether the others have.
-        let drain = self.drain_until.map(|until| until.min(self.now.0 + DRAIN_LOOK_NS));
         let peers = self.peers_due_at().map(|at| at.0);
-        [shard, peers, self.deadlines.next_at(), drain].into_iter().flatten().min()
+        let handover = self.handover.as_ref().and_then(|handover| handover.next_at()).map(|at| at.0);
+        [shard, peers, handover, self.deadlines.next_at(), self.drain_at()].into_iter().flatten().min()
     }
 
     /// Notes when the request that `received` bytes belong to began, and how long its body may take from here. Bytes earn time, but
@@ -465,45 +472,8 @@ impl Core {
     /// Writes this core's gauges where any core can read them.
     pub(super) fn publish_gauges(&mut self) {
         self.desk.node_bytes = self.budget.bytes.used();
-        self.gauges.publish(usize::from(self.desk.core.0), &self.shard.gauges(), self.hops, self.forwards);
-    }
-
-    /// Begins the drain when the node was told to stop: no new connections, parked pops and calls are sent away.
-    fn follow_stop(&mut self, driver: &mut Driver) {
-        if self.drain_until.is_some() || !self.is_stopping.load(Relaxed) {
-            return;
-        }
-        self.drain_until = Some(self.now.0 + DRAIN_NS);
-        self.desk.is_draining = true;
-        driver.stop_accepting();
-        for id in self.desk.sessions.ids() {
-            if self.end_subscription(driver.connections(), id) {
-                continue;
-            }
-            match self.cancel_parked(driver.connections(), id) {
-                // Its replies are done: that must be told.
-                Some(Pending { delivery, asked: Asked::Next { results, .. }, .. }) => {
-                    self.clerk(driver.connections()).say_no_messages(id, delivery, &results);
-                }
-                Some(pending) => self.clerk(driver.connections()).fail(id, pending.delivery, &Failure::OwnerMoved),
-                None => {}
-            }
-            let Some(session) = self.desk.sessions.get(id) else { continue };
-            if session.pending.is_none() && session.reader.stage() == Stage::Idle && !session.is_closing {
-                self.close(driver.connections(), id);
-            }
-        }
-    }
-
-    /// Whether the drain has ended.
-    fn is_done(&mut self, driver: &mut Driver) -> bool {
-        let Some(until) = self.drain_until else { return false };
-        if driver.connections().open_count() == 0 && !self.has_drained {
-            self.has_drained = true;
-            self.draining_count.fetch_sub(1, Relaxed);
-        }
-        // Others may have requests under way that need this core's shard.
-        self.draining_count.load(Relaxed) == 0 || until <= self.now.0
+        let ways = Ways { hops: self.hops, forwards: self.forwards, wipes: self.desk.wipes };
+        self.gauges.publish(usize::from(self.desk.core.0), &self.shard.gauges(), &ways);
     }
 }
 

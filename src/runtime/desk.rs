@@ -3,12 +3,15 @@
 //! Invariants: an answer whose client is gone is dropped, and what it delivered goes back to its shard; an answer is appended whole
 //! before anything else is appended to its connection.
 
+use std::collections::VecDeque;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mayfly_net::http::{self, Connection, DateText, OpenAnswer, OpenPiece, Status};
 use mayfly_net::mesh::Mesh;
 use mayfly_net::ring::{ConnectionId, Connections};
-use mayfly_shards::{Answer, Delivery, Letter, Outbox, Receipt, ShardIndex, Ticket, Undelivered};
+use mayfly_shards::{
+    Adopted, Answer, Delivery, Letter, Moved, Outbox, Outcome, OwnedRequest, PartitionName, Receipt, ShardIndex, Ticket, Undelivered,
+};
 use smallvec::SmallVec;
 
 use super::frame::Frame;
@@ -41,6 +44,10 @@ pub(super) struct Desk {
     pub(super) answered: Vec<ConnectionId>,
     /// What answers gave that reached nobody.
     pub(super) returns: Vec<Returned>,
+    /// Partitions of which not all came, or could be given away.
+    pub(super) wipes: u64,
+    /// Commands whose partition is on its way to another node.
+    pub(super) moved: VecDeque<(Ticket, Moved)>,
     /// Replies whose last answer came, and that go on.
     pub(super) replied: Vec<Ticket>,
     /// Subscriptions whose pop was answered.
@@ -84,6 +91,8 @@ impl Desk {
             may_hurry: false,
             answered: Vec::new(),
             returns: Vec::new(),
+            wipes: 0,
+            moved: VecDeque::new(),
             replied: Vec::new(),
             streamed: Vec::new(),
             left: Vec::new(),
@@ -108,6 +117,12 @@ impl Desk {
         }
         self.orphans.retain(|(of, _)| *of != ticket);
         None
+    }
+
+    /// Whether somebody waits for the answer to a request.
+    pub(super) fn is_awaited(&mut self, ticket: Ticket) -> bool {
+        let covers = |(first, replying): &(Ticket, Box<Replying>)| replying.covers(ticket.0.wrapping_sub(first.0));
+        self.sessions.waiting_for(ticket).is_some() || self.orphans.iter().any(covers)
     }
 
     /// Keeps a reply whose client is gone.
@@ -187,6 +202,14 @@ impl Clerk<'_> {
 
     /// The same; from another node, if `node` says one.
     pub(super) fn answer_from(&mut self, node: Option<NodeId>, ticket: Ticket, part: Answer) {
+        let part = match part {
+            Answer::Moved(moved) => match &moved.command.request {
+                // Their deliveries end with the move.
+                OwnedRequest::Ack { items, .. } => Answer::Acked(items.iter().map(|item| (item.index, Outcome::Stale)).collect()),
+                _ => return self.desk.moved.push_back((ticket, *moved)),
+            },
+            part => part,
+        };
         if is_foreign(ticket) {
             return self.answer_peer(ticket, part);
         }
@@ -465,5 +488,15 @@ impl Outbox for Clerk<'_> {
 
     fn send(&mut self, to: ShardIndex, letter: Letter) {
         self.mail(to, Frame::Letter(letter));
+    }
+
+    fn adopted(&mut self, name: &PartitionName, adopted: Adopted) {
+        let Adopted { message_count, is_late, is_whole, .. } = adopted;
+        self.desk.wipes += u64::from(!is_whole);
+        if is_late || !is_whole {
+            // Names are the tenants' own; what bends is the operator's to know.
+            log::warn!(messages = message_count, is_late, is_whole; "a partition came out of order, or not whole");
+        }
+        log::trace!(queue = &*name.queue, partition = &*name.partition, messages = message_count; "a partition came from another node");
     }
 }

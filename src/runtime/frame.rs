@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use mayfly_shards::{Answer, Letter, OwnedCommand, Receipt, Reservation, Tenant, Ticket, Undelivered};
+use mayfly_net::ring::ConnectionId;
+use mayfly_shards::{Answer, DropCause, Letter, OwnedCommand, Receipt, Reservation, Tenant, Ticket, Time, Undelivered};
 use smallvec::SmallVec;
 
 use super::gate::Place;
 use super::peer::NewLink;
 use crate::api::Failure;
 use crate::api::cluster::ClusterAsk;
+use crate::control::handover::{Reply, Word};
 use crate::control::{Change, Members, NodeId};
 
 /// One piece of mail.
@@ -19,6 +21,8 @@ pub(super) enum Frame {
         /// Names the sender's core and the request on it.
         ticket: Ticket,
         command: Box<OwnedCommand>,
+        /// Since when it waits, if it waited elsewhere.
+        since: Option<Time>,
     },
     /// A command's answer, to the core of its ticket.
     Answer { ticket: Ticket, answer: Answer },
@@ -54,6 +58,16 @@ pub(super) enum Frame {
     Undeclared { ticket: Ticket, was_declared: bool },
     /// From the control core: a newer table of members.
     Members(Arc<Members>),
+    /// The sender goes by this table from here on, and so does the receiver.
+    Follows(Arc<Members>),
+    /// A source's word to the receiver's shard, which came over a link of the sender. Answered by [`Frame::HandoverReply`].
+    Handover { link: ConnectionId, word: Box<Word> },
+    /// To be said over a link of the receiver.
+    HandoverReply { link: ConnectionId, reply: Reply },
+    /// A core of another node's start holds nothing that the table of this epoch gives to others.
+    Done { node: NodeId, incarnation: u64, core: u16, epoch: u64 },
+    /// A queue is about to be reset or deleted, of which copies may be on their way to the receiver.
+    VoidCopies { tenant: Tenant, queue: Box<str>, cause: DropCause },
     /// From the control core: a link to another node is this core's from now on.
     Link(Box<NewLink>),
     /// To the control core: the link over which this core asks a node is lost.

@@ -2,7 +2,7 @@
 
 use mayfly_net::http::{self, Request, Status};
 use mayfly_net::ring::{ConnectionId, Connections};
-use mayfly_shards::{AckItem, Command, Payload, QueueName, ShardIndex, Span, Tenant, Ticket, shard_of};
+use mayfly_shards::{AckItem, Command, DropCause, Payload, QueueName, ShardIndex, Span, Tenant, Ticket, Time, shard_of};
 
 use smallvec::SmallVec;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -153,16 +153,43 @@ impl Core {
 
     /// Gives a command to its shard: here at once, on another core by mail, on another node over the link to it.
     pub(super) fn give(&mut self, connections: &mut Connections, place: Place, ticket: Ticket, command: Command<'_>) {
+        self.give_since(connections, place, ticket, command, None);
+    }
+
+    /// The same for one that waited elsewhere, since then.
+    pub(super) fn give_since(
+        &mut self,
+        connections: &mut Connections,
+        place: Place,
+        ticket: Ticket,
+        command: Command<'_>,
+        since: Option<Time>,
+    ) {
         match place {
-            Place::Here(shard) if shard == self.desk.core => {
-                let now = self.now;
-                self.shard.step(now, ticket, command, &mut Clerk { desk: &mut self.desk, connections });
-            }
+            Place::Here(shard) if shard == self.desk.core => self.step(connections, ticket, command, since),
             Place::Here(shard) => {
                 self.hops += 1;
-                self.desk.mesh.send(usize::from(shard.0), Frame::Request { ticket, command: Box::new(command.into_owned()) });
+                let frame = Frame::Request { ticket, command: Box::new(command.into_owned()), since };
+                self.desk.mesh.send(usize::from(shard.0), frame);
             }
-            Place::There(node, shard) => self.ask(connections, (node, shard), ticket, false, &command),
+            Place::There(node, shard) => self.ask(connections, (node, shard), ticket, false, &command, since),
+        }
+    }
+
+    /// Has this core's shard carry a command out.
+    fn step(&mut self, connections: &mut Connections, ticket: Ticket, command: Command<'_>, since: Option<Time>) {
+        let now = self.now;
+        let command = match self.handover {
+            None => command,
+            Some(_) => match self.let_in(connections, ticket, command, since) {
+                Some(command) => command,
+                None => return,
+            },
+        };
+        let clerk = &mut Clerk { desk: &mut self.desk, connections };
+        match since {
+            None => self.shard.step(now, ticket, command, clerk),
+            Some(since) => self.shard.step_since(now, ticket, command, since, clerk),
         }
     }
 
@@ -199,7 +226,7 @@ impl Core {
         let pop = query::pop(params)?;
         self.check_grant(asking.tenant)?;
         let place = self.placement.of_pop(asking.tenant, &pop.queue, pop.partition.as_deref())?;
-        if self.desk.is_draining && pop.wait.is_some() {
+        if self.sends_away() && pop.wait.is_some() {
             return Err(Failure::OwnerMoved);
         }
         let ticket = self.await_answer(&asking, Asked::Pop { place: pop.wait.map(|_| place) });
@@ -274,6 +301,7 @@ impl Core {
         let homes: SmallVec<[Place; 4]> = self.placement.homes(asking.tenant, &queue).collect();
         let ticket = self.gather_all(&asking, Wanted::Reset { queue: (&*queue).into() }, &homes, RESET_SPAN)?;
         for home in homes {
+            self.void_copies(home, asking.tenant, &queue, DropCause::Reset);
             self.give(asking.connections, home, ticket, Command::Reset { tenant: asking.tenant, queue: &queue });
         }
         Ok(())
@@ -300,6 +328,7 @@ impl Core {
             self.clerk(connections).fail_here(ticket, Failure::OwnerMoved);
         }
         for home in homes {
+            self.void_copies(home, tenant, &queue, DropCause::Deleted);
             self.give(connections, home, ticket, Command::Delete { tenant, queue: &queue });
         }
     }
@@ -359,7 +388,7 @@ impl Core {
         let Self { shard, desk, .. } = self;
         let mut clerk = Clerk { desk, connections };
         match frame {
-            Frame::Request { ticket, command } => command.lend(|command| shard.step(now, ticket, command, &mut clerk)),
+            Frame::Request { ticket, command, since } => command.lend(|command| self.step(connections, ticket, command, since)),
             Frame::Answer { ticket, answer } => clerk.answer_here(ticket, answer),
             Frame::Delivered { ticket, body, messages_at, receipts } if is_foreign(ticket) => {
                 clerk.deliver_to_peer(ticket, &body, messages_at, receipts);
@@ -371,7 +400,7 @@ impl Core {
             Frame::Reply { ticket, payload } => clerk.reply_here(Given::Reply(from), ticket, &payload),
             Frame::ReplyLost => shard.reply_lost(),
             Frame::Cancel { ticket } => shard.cancel(now, ticket, &mut clerk),
-            Frame::Undeliver { receipt, how } => shard.undeliver(now, receipt, how, &mut clerk),
+            Frame::Undeliver { receipt, how } => self.take_back(connections, receipt, how),
             Frame::Granted { tenant } => shard.turn_away(now, tenant, &mut clerk),
             Frame::Letter(letter) => shard.receive(now, from, letter, &mut clerk),
             Frame::Propose(proposal) => self.pass_on(connections, proposal),
@@ -386,11 +415,12 @@ impl Core {
                 self.desk.mesh.send(usize::from(control.0), Frame::Switched { number });
             }
             Frame::ClusterAnswer { ticket, outcome } => clerk.cluster_here(ticket, outcome),
-            Frame::Members(members) => {
-                if self.placement.follow(&members) {
-                    self.follow_members(connections);
-                }
-            }
+            Frame::Members(members) => self.follow(connections, &members),
+            Frame::Follows(members) => self.core_follows(connections, from, &members),
+            Frame::Handover { link, word } => self.handover_heard(connections, from, link, *word),
+            Frame::HandoverReply { link, reply } => clerk.reply_to_source(link, reply),
+            Frame::Done { node, incarnation, core, epoch } => self.core_done(connections, node, incarnation, core, epoch),
+            Frame::VoidCopies { tenant, queue, cause } => shard.void_copies(tenant, &queue, cause),
             Frame::Link(link) => self.open_link(connections, *link),
             Frame::Undeclared { ticket, was_declared } => self.undeclared(connections, ticket, was_declared),
             Frame::Switched { .. } | Frame::AskCluster { .. } | Frame::LinkLost { .. } => unreachable!("the control core alone is told"),
@@ -404,13 +434,11 @@ impl Core {
         loop {
             self.advance_replies(connections);
             self.advance_subscriptions(connections);
+            self.place_moved(connections);
             let Some(returned) = self.desk.returns.pop() else { break };
             let core = self.desk.core;
             match returned {
-                Returned::Messages(receipt, how) if receipt.shard == core => {
-                    let now = self.now;
-                    self.shard.undeliver(now, receipt, how, &mut Clerk { desk: &mut self.desk, connections });
-                }
+                Returned::Messages(receipt, how) if receipt.shard == core => self.take_back(connections, receipt, how),
                 Returned::Messages(receipt, how) => {
                     self.desk.mesh.send(usize::from(receipt.shard.0), Frame::Undeliver { receipt, how });
                 }

@@ -8,12 +8,15 @@ mod calls;
 mod cluster;
 mod control;
 mod core;
+mod departure;
 mod desk;
+mod drain;
 mod frame;
 mod gate;
 mod gather;
 mod intake;
 mod linking;
+mod moving;
 mod peer;
 mod peering;
 mod place;
@@ -45,6 +48,7 @@ use self::attachment::{Attachment, Boot};
 use self::cluster::{Cluster, Stage};
 use self::control::{ControlCore, Parts};
 use self::core::Core;
+use self::departure::Departure;
 use self::desk::Desk;
 use self::frame::Frame;
 use self::gate::Gate;
@@ -55,6 +59,7 @@ use crate::api::veil::Veil;
 use crate::banner;
 use crate::config::{Config, Cores};
 use crate::control::grants::Grants;
+use crate::control::handover::Handover;
 use crate::control::{Consensus, State};
 use crate::identity::{Authority, Identities};
 use crate::metrics::Gauges;
@@ -83,6 +88,7 @@ struct Node {
     hash_seed: u64,
     is_stopping: Arc<AtomicBool>,
     draining_count: Arc<AtomicUsize>,
+    departure: Arc<Departure>,
     gate: Gate,
     /// As of the start.
     state: Arc<State>,
@@ -138,10 +144,14 @@ pub fn serve(config: Config) -> Result<(), StartError> {
     }
     expect_all(&reports, core_count)?;
     stage.serves.store(true, Relaxed);
+    let (departure, has_peers) = (Arc::clone(&node.departure), node.config.peers.is_some());
     banner::log_serving(&node.config, address, 0, node.incarnation.number);
     for (index, thread) in threads.into_iter().enumerate() {
         let ended = thread.join().unwrap_or_else(|_| Err("it panicked".to_owned()));
         ended.map_err(|cause| StartError::Core { shard_index: index, cause })?;
+    }
+    if has_peers {
+        departure.log();
     }
     if let Some(control) = control {
         control.end();
@@ -167,6 +177,7 @@ impl Node {
             hash_seed: random(),
             is_stopping: Arc::new(AtomicBool::new(false)),
             draining_count: Arc::new(AtomicUsize::new(config.cores.shard_count)),
+            departure: Arc::default(),
             gate: Gate::default(),
             config: Arc::new(config),
             authority,
@@ -206,7 +217,13 @@ impl Node {
             self.tls.is_some(),
             Arc::clone(&self.is_stopping),
             Arc::clone(&self.draining_count),
+            config.peers.as_ref().map(|_| Box::new(self.handover(shard_index))),
+            Arc::clone(&self.departure),
         )
+    }
+
+    fn handover(&self, core: ShardIndex) -> Handover {
+        Handover::new(self.config.node, self.incarnation.number, core, self.config.cores.shard_count as u16)
     }
 
     fn option_defaults(&self) -> OptionDefaults {

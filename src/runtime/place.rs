@@ -123,21 +123,23 @@ impl Placement {
         }
     }
 
-    /// Every shard of every node that serves; of a node alone, its own.
+    /// Every shard of every node that may hold something; of a node alone, its own.
     pub(super) fn everywhere(&self) -> impl Iterator<Item = Place> {
         let alone = self.cluster.is_none().then_some(self.shard_count);
         let here = (0..alone.unwrap_or(0)).map(|shard| Place::Here(ShardIndex(shard)));
-        here.chain(self.live().flat_map(|member| (0..member.shard_count).map(|shard| self.on(member, ShardIndex(shard)))))
+        here.chain(self.holders().flat_map(|member| (0..member.shard_count).map(|shard| self.on(member, ShardIndex(shard)))))
     }
 
-    /// A queue's home on every node that serves; of a node alone, its own.
+    /// A queue's home on every node that may hold something of it; of a node alone, its own.
     pub(super) fn homes(&self, tenant: Tenant, queue: &str) -> impl Iterator<Item = Place> {
         let here = self.cluster.is_none().then(|| Place::Here(home_shard(tenant, queue, self.shard_count)));
-        here.into_iter().chain(self.live().map(move |member| self.on(member, home_shard(tenant, queue, member.shard_count))))
+        here.into_iter().chain(self.holders().map(move |member| self.on(member, home_shard(tenant, queue, member.shard_count))))
     }
 
-    fn live(&self) -> impl Iterator<Item = &Member> {
-        self.cluster.iter().flat_map(|cluster| cluster.members.live())
+    /// One that leaves holds what it has not handed over yet.
+    fn holders(&self) -> impl Iterator<Item = &Member> {
+        let rows = self.cluster.iter().flat_map(|cluster| cluster.members.rows());
+        rows.filter(|member| matches!(member.standing, Standing::Live | Standing::Leaving))
     }
 
     /// The other node of an incarnation, and how many shards it has.
@@ -146,6 +148,11 @@ impl Placement {
         let is_there = |member: &&Member| member.id != cluster.me && member.standing != Standing::Down;
         let member = cluster.members.of_incarnation(incarnation).filter(is_there)?;
         Some((member.id, member.shard_count))
+    }
+
+    /// The start of a node, as the table says.
+    pub(super) fn incarnation_of(&self, node: NodeId) -> Option<u64> {
+        self.cluster.as_ref()?.members.find(node).map(|member| member.incarnation)
     }
 
     /// Whether a link to this start of a node is still of use: one over which it is asked, or one over which it asks. A start that asks

@@ -51,7 +51,7 @@ impl Core {
     pub(super) fn subscribe(&mut self, asking: Asking<'_>, stream: EventStream, params: &[u8]) -> Result<(), Failure> {
         let request = query::subscribe(params)?;
         self.check_grant(asking.tenant)?;
-        if self.desk.is_draining {
+        if self.sends_away() {
             return Err(Failure::OwnerMoved);
         }
         let Asking { connections, id, delivery, tenant } = asking;

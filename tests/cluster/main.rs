@@ -2,6 +2,10 @@
 
 mod agreement;
 mod forwarding;
+mod handover;
+mod load;
 mod nodes;
 #[path = "../process/mod.rs"]
 mod process;
+mod requests;
+mod restarts;

@@ -41,7 +41,7 @@ impl Nodes {
     /// Starts a node, or starts it again.
     pub(crate) fn begin(&mut self, id: u64, peers: std::ops::RangeInclusive<u64>, joins: bool) {
         let peers: Vec<String> = peers.map(|peer| format!("{peer}=127.0.0.1:{}", self.ports[peer as usize - 1])).collect();
-        let mut command = serve(1, &["--pin", "off", "--node-id", &id.to_string(), "--peers", &peers.join(",")]);
+        let mut command = serve(2, &["--pin", "off", "--node-id", &id.to_string(), "--peers", &peers.join(",")]);
         command.arg("--cluster-secret-file").arg(self.folder.join("secret"));
         command.args(if joins { ["--join", "on"].as_slice() } else { &[] }).args(&self.arguments);
         command.env("MAYFLY_DATA_DIR", self.folder.join(id.to_string()));

@@ -178,10 +178,15 @@ impl Node {
         self.child.try_wait().expect("its status")
     }
 
+    /// Sends a signal, by its name.
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status().expect("kill runs");
+        assert!(sent.success());
+    }
+
     /// Sends SIGTERM and waits: how it ended, and its log.
     pub fn stop(mut self) -> (ExitStatus, String) {
-        let sent = Command::new("kill").args(["-TERM", &self.pid().to_string()]).status().expect("kill runs");
-        assert!(sent.success());
+        self.signal("TERM");
         let deadline = Instant::now() + STOP_MAX;
         loop {
             if let Some(status) = self.child.try_wait().expect("its status") {

@@ -1,11 +1,11 @@
 //! What other nodes ask, and its answers on their way back.
 
 use mayfly_net::ring::{ConnectionId, Connections};
-use mayfly_shards::{Answer, Command, Receipt, Refusal, ReplyItem, ShardIndex, Tenant, Ticket, Undelivered};
+use mayfly_shards::{Answer, Command, Moved, Receipt, Refusal, ReplyItem, ShardIndex, Tenant, Ticket, Time, Undelivered};
 use serde_bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::wire::{Ask, Packet, Request};
+use super::wire::{Ask, Packet, Request, Way};
 use super::{Side, shard_of};
 use crate::runtime::core::Core;
 use crate::runtime::desk::{Clerk, Desk};
@@ -74,18 +74,18 @@ impl Foreign {
 
 impl Core {
     /// Another node asks. What is its own by a table that this node does not have yet waits for that table.
-    pub(super) fn asked(&mut self, connections: &mut Connections, link: ConnectionId, ask: Ask<'_>) {
+    pub(super) fn asked(&mut self, connections: &mut Connections, link: ConnectionId, ask: Ask<'_>, at: Time) {
         if let Some(partition) = ask.partition() {
             let place = self.placement.of_pop(Tenant(ask.tenant), ask.queue, partition);
             let is_here = place == Ok(Place::Here(shard_of(ask.shard)));
             if !is_here && ask.epoch > self.placement.epoch() {
-                return self.hold_ask(connections, link, ask);
+                return self.hold_ask(connections, link, ask, at);
             }
-            if !is_here || (self.desk.is_draining && ask.parks()) {
+            if !is_here || (self.sends_away() && ask.parks()) {
                 return self.send_back(connections, link, ask);
             }
         }
-        self.carry_out(connections, link, ask);
+        self.carry_out(connections, link, ask, at);
     }
 
     /// Tells the asker that nothing was done.
@@ -94,7 +94,7 @@ impl Core {
         self.clerk(connections).tell(link, &Packet::Moved { epoch, ask });
     }
 
-    fn carry_out(&mut self, connections: &mut Connections, link: ConnectionId, ask: Ask<'_>) {
+    fn carry_out(&mut self, connections: &mut Connections, link: ConnectionId, ask: Ask<'_>, at: Time) {
         let shard = shard_of(ask.shard);
         if ask.shard >= self.placement.shard_count() {
             return self.send_back(connections, link, ask);
@@ -109,9 +109,10 @@ impl Core {
         let Some(ticket) = ticket else { return self.send_back(connections, link, ask) };
         let incarnation = self.desk.incarnation.clone();
         let seq_of = |spelled| incarnation.seq_of(spelled);
-        ask.lend(self.now, seq_of, |command| match command {
+        let since = ask.since(at);
+        ask.lend(at, seq_of, |command| match command {
             Command::Reply { tenant, items } => self.reply_for_peer(connections, ticket, tenant, items),
-            command => self.give(connections, Place::Here(shard), ticket, command),
+            command => self.give_since(connections, Place::Here(shard), ticket, command, since),
         });
     }
 
@@ -129,14 +130,26 @@ impl Core {
         }
     }
 
+    /// What another node asked for goes back to it: its partition is on its way to a third.
+    pub(in crate::runtime) fn send_on(&mut self, connections: &mut Connections, ticket: Ticket, moved: Moved) {
+        let Some(ForeignAsk { link, number, .. }) = self.desk.peers.foreign.close(ticket) else { return };
+        let (now, epoch) = (self.now, self.placement.epoch());
+        moved.command.lend(|command| {
+            let way = Way { number, epoch, is_second: false, shard: 0, since: moved.since };
+            self.clerk(connections).tell(link, &Packet::Moved { epoch, ask: Ask::new(way, now, &command) });
+        });
+    }
+
     /// Nobody waits for an ask any more.
     pub(super) fn cancel_foreign(&mut self, connections: &mut Connections, link: ConnectionId, number: u64) {
+        self.desk.peers.held.cancel(link, number);
         for ask in self.desk.peers.foreign.find(|ask| ask.link == link && ask.number == number) {
             self.forget_foreign(connections, ask);
         }
     }
 
     pub(super) fn cancel_all_foreign(&mut self, connections: &mut Connections, link: ConnectionId) {
+        self.desk.peers.held.cancel_all(link);
         for ask in self.desk.peers.foreign.find(|ask| ask.link == link) {
             self.forget_foreign(connections, ask);
         }

@@ -6,7 +6,7 @@ use mayfly_net::http::{self, Status};
 use mayfly_net::ring::{ConnectionId, Connections};
 use mayfly_shards::{Answer, Command, ShardIndex, Tenant, Ticket, Time, Undelivered};
 
-use super::wire::{Ask, Packet};
+use super::wire::{Ask, Packet, Way};
 use super::{Side, UNSENT_BYTES_MAX};
 use crate::api::{Failure, call};
 use crate::control::NodeId;
@@ -16,7 +16,7 @@ use crate::runtime::place::Place;
 use crate::runtime::session::{Asked, Given, Pending};
 
 impl Core {
-    /// Asks another node. Where there is no way to it, nothing was done, and that is the answer.
+    /// Asks another node. Where there is no way to it, the ask waits for one a moment; then nothing was done, and that is the answer.
     pub(in crate::runtime) fn ask(
         &mut self,
         connections: &mut Connections,
@@ -24,9 +24,17 @@ impl Core {
         ticket: Ticket,
         is_second: bool,
         command: &Command<'_>,
+        since: Option<Time>,
     ) {
         let (node, shard) = place;
-        let Some(link) = self.desk.peers.way_to(node) else { return self.fail_ask(connections, node, ticket, 1, Failure::OwnerMoved) };
+        let way = Way { number: ticket.0, epoch: self.placement.epoch(), is_second, shard: shard.0, since };
+        let Some(link) = self.desk.peers.way_to(node) else {
+            let is_coming = self.desk.peers.is_new(node, self.placement.incarnation_of(node));
+            if !is_coming || !self.hold_for_link(node, Ask::new(way, self.now, command)) {
+                self.fail_ask(connections, node, ticket, 1, Failure::OwnerMoved);
+            }
+            return;
+        };
         let id = link.id;
         if unsent_bytes(connections, id) > UNSENT_BYTES_MAX {
             return self.fail_ask(connections, node, ticket, 1, Failure::OwnerBusy);
@@ -36,9 +44,20 @@ impl Core {
         {
             *awaiting.entry(ticket).or_default() += 1;
         }
-        let ask = Ask::new(ticket.0, self.placement.epoch(), is_second, shard.0, self.now, command);
+        let ask = Ask::new(way, self.now, command);
         self.forwards += 1;
         self.clerk(connections).tell(id, &Packet::Ask(ask));
+    }
+
+    /// An ask that waited for a link goes out, if somebody still waits for its answer.
+    pub(super) fn ask_late(&mut self, connections: &mut Connections, node: NodeId, ask: &Ask<'_>, since: Time) {
+        let ticket = Ticket(ask.number);
+        let waits = ask.is_unheard() || self.desk.is_awaited(ticket);
+        if !waits {
+            return;
+        }
+        let waited = ask.since(since);
+        ask.lend(since, |seq| seq, |command| self.ask(connections, (node, ShardIndex(ask.shard)), ticket, ask.is_second, &command, waited));
     }
 
     /// The client of an ask is gone.
@@ -96,7 +115,7 @@ impl Core {
     }
 
     /// An ask came back: it goes to the owner by the newer of both tables, once.
-    pub(super) fn moved(&mut self, connections: &mut Connections, link: ConnectionId, epoch: u64, ask: Ask<'_>) {
+    pub(super) fn moved(&mut self, connections: &mut Connections, link: ConnectionId, epoch: u64, ask: Ask<'_>, at: Time) {
         if epoch > self.placement.epoch() && !ask.is_second {
             return self.hold_moved(connections, link, epoch, ask);
         }
@@ -108,12 +127,13 @@ impl Core {
         match place {
             Some(Ok(place)) if !ask.is_second => {
                 self.note_place(ticket, place);
+                let since = ask.since(at);
                 ask.lend(
-                    self.now,
+                    at,
                     |seq| seq,
                     |command| match place {
-                        Place::Here(_) => self.give(connections, place, ticket, command),
-                        Place::There(node, shard) => self.ask(connections, (node, shard), ticket, true, &command),
+                        Place::Here(_) => self.give_since(connections, place, ticket, command, since),
+                        Place::There(node, shard) => self.ask(connections, (node, shard), ticket, true, &command, since),
                     },
                 );
             }
@@ -130,7 +150,7 @@ impl Core {
     }
 
     /// A request that may be parked is so elsewhere now.
-    fn note_place(&mut self, ticket: Ticket, place: Place) {
+    pub(in crate::runtime) fn note_place(&mut self, ticket: Ticket, place: Place) {
         if let Some(pending) = self.desk.sessions.waiting_for(ticket).and_then(|session| session.pending.as_mut()) {
             pending.asked.move_to(place);
         }
@@ -162,7 +182,7 @@ impl Core {
     }
 
     /// `count` asks of a request are not answered by a node.
-    fn fail_ask(&mut self, connections: &mut Connections, node: NodeId, ticket: Ticket, count: u32, failure: Failure) {
+    pub(super) fn fail_ask(&mut self, connections: &mut Connections, node: NodeId, ticket: Ticket, count: u32, failure: Failure) {
         self.clerk(connections).miss(node, ticket, count, failure);
     }
 }

@@ -9,6 +9,7 @@
 
 mod answering;
 mod asking;
+mod handing;
 mod held;
 mod wire;
 
@@ -42,6 +43,8 @@ pub(super) struct Peers {
     foreign: Foreign,
     /// What waits for a newer table of members.
     held: Held,
+    /// The start of each node to which there was a link last: one that is lost is not waited for.
+    linked: BTreeMap<NodeId, u64>,
     /// What clients took of answers from elsewhere, since it was told last.
     pub(super) taken: Vec<(ConnectionId, u64)>,
 }
@@ -92,6 +95,11 @@ impl Peers {
         self.links.iter_mut().find(|link| link.id == id)
     }
 
+    /// Whether this start of a node was never linked with: then a link is about to come.
+    fn is_new(&self, node: NodeId, incarnation: Option<u64>) -> bool {
+        self.linked.get(&node).copied() != incarnation
+    }
+
     /// The link over which a node is asked.
     fn way_to(&mut self, node: NodeId) -> Option<&mut Link> {
         self.links.iter_mut().find(|link| link.node == node && matches!(link.side, Side::Asking(_)) && !link.is_over)
@@ -108,6 +116,11 @@ impl Core {
         self.budget.bytes.charge_unbounded(LINK_BYTES);
         let side = if is_dialled { Side::Asking(HashMap::default()) } else { Side::Answering(Deliveries::default()) };
         self.desk.peers.links.push(Link { id, node, incarnation, frames: Frames::default(), side, is_paused: false, is_over: false });
+        if is_dialled {
+            self.desk.peers.linked.insert(node, incarnation);
+            self.go_on_over_link(connections, node);
+            self.handover_linked(connections, node, incarnation);
+        }
     }
 
     /// What happens on a link. `false`: the event is of another connection.
@@ -155,7 +168,7 @@ impl Core {
 
     fn read_packet(&mut self, connections: &mut Connections, id: ConnectionId, packet: Packet<'_>) {
         match packet {
-            Packet::Ask(ask) => self.asked(connections, id, ask),
+            Packet::Ask(ask) => self.asked(connections, id, ask, self.now),
             Packet::Cancel { number } => self.cancel_foreign(connections, id, number),
             Packet::Taken { deliveries } => self.desk.taken_elsewhere(id, &deliveries),
             Packet::Returned { delivery, is_partly } => self.desk.returned_elsewhere(id, delivery, is_partly),
@@ -164,7 +177,10 @@ impl Core {
                 self.delivered(connections, id, Ticket(number), delivery, messages_at as usize, body);
             }
             Packet::Replied { number, delivery, payload } => self.replied(connections, id, Ticket(number), delivery, payload),
-            Packet::Moved { epoch, ask } => self.moved(connections, id, epoch, ask),
+            Packet::Moved { epoch, ask } => self.moved(connections, id, epoch, ask, self.now),
+            Packet::Handover { shard, word } => self.handover_asked(connections, id, shard_of(shard), word),
+            Packet::HandoverReply { reply } => self.handover_answered(connections, id, reply),
+            Packet::Done { core, epoch } => self.node_done(connections, id, core, epoch),
         }
     }
 

@@ -8,6 +8,8 @@ use mayfly_shards::{AckItem, Answer, Command, Payload, ReplyItem, Span, Tenant, 
 use serde::{Deserialize, Serialize};
 use serde_bytes::Bytes;
 
+use crate::control::handover::{Reply, Word};
+
 /// See the module.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Packet<'a> {
@@ -28,6 +30,12 @@ pub(super) enum Packet<'a> {
     Replied { number: u64, delivery: u64, payload: &'a Bytes },
     /// Nothing was done: the answerer owns no such queue by the table of this epoch. The ask comes back.
     Moved { epoch: u64, ask: Ask<'a> },
+    /// From the asker: of a partition on its way to a shard of the answerer.
+    Handover { shard: u16, word: Word },
+    /// To the last.
+    HandoverReply { reply: Reply },
+    /// From the asker: this core of its node holds nothing that the table of this epoch gives to others.
+    Done { core: u16, epoch: u64 },
 }
 
 /// One command for a shard of the answerer.
@@ -39,10 +47,22 @@ pub(super) struct Ask<'a> {
     /// It was sent to another node before, in vain: it is not sent on again.
     pub(super) is_second: bool,
     pub(super) shard: u16,
+    /// How long it waited elsewhere.
+    pub(super) waited: Span,
     pub(super) tenant: u128,
     pub(super) queue: &'a str,
     #[serde(borrow)]
     pub(super) request: Request<'a>,
+}
+
+/// How an ask goes: see [`Ask`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Way {
+    pub(super) number: u64,
+    pub(super) epoch: u64,
+    pub(super) is_second: bool,
+    pub(super) shard: u16,
+    pub(super) since: Option<Time>,
 }
 
 /// See [`Command`].
@@ -61,7 +81,7 @@ pub(super) enum Request<'a> {
     },
     Reply {
         #[serde(borrow)]
-        items: Vec<Reply<'a>>,
+        items: Vec<CallReply<'a>>,
     },
     Pop {
         partition: Option<&'a str>,
@@ -92,7 +112,7 @@ pub(super) enum Request<'a> {
 
 /// See [`ReplyItem`]; the inbox as it is spelled in its name.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Reply<'a> {
+pub(super) struct CallReply<'a> {
     index: u32,
     inbox: u64,
     #[serde(borrow)]
@@ -129,9 +149,16 @@ impl Packet<'_> {
 
 impl<'a> Ask<'a> {
     /// Spells a command. Its seqs and inboxes are as ids spell them.
-    pub(super) fn new(number: u64, epoch: u64, is_second: bool, shard: u16, now: Time, command: &'a Command<'_>) -> Self {
+    pub(super) fn new(way: Way, now: Time, command: &'a Command<'_>) -> Self {
+        let Way { number, epoch, is_second, shard, since } = way;
         let (tenant, queue, request) = spell(now, command);
-        Self { number, epoch, is_second, shard, tenant: tenant.0, queue, request }
+        let waited = since.map_or(Span(0), |since| now.since(since));
+        Self { number, epoch, is_second, shard, waited, tenant: tenant.0, queue, request }
+    }
+
+    /// Since when it waits, if it waited elsewhere.
+    pub(super) fn since(&self, now: Time) -> Option<Time> {
+        (self.waited > Span(0)).then(|| now - self.waited)
     }
 
     /// The partition, or any, of a queue that has to be the answerer's; None: whoever is asked answers for what it has.
@@ -141,6 +168,11 @@ impl<'a> Ask<'a> {
             Request::Pop { partition, .. } => Some(*partition),
             _ => None,
         }
+    }
+
+    /// Whether nobody waits for its answer.
+    pub(super) const fn is_unheard(&self) -> bool {
+        matches!(&self.request, Request::Leave { .. })
     }
 
     /// Whether its answer may take long: then a cancel ends it.
@@ -161,8 +193,12 @@ impl<'a> Ask<'a> {
                 f(Command::Call { tenant, queue, partition, payloads, until: now + *wait, fail_fast: *fail_fast })
             }
             Request::Reply { items } => {
-                let item =
-                    |of: &Reply<'a>| ReplyItem { index: of.index, inbox: seq_of(of.inbox), payload: of.payload, late_count: of.late_count };
+                let item = |of: &CallReply<'a>| ReplyItem {
+                    index: of.index,
+                    inbox: seq_of(of.inbox),
+                    payload: of.payload,
+                    late_count: of.late_count,
+                };
                 f(Command::Reply { tenant, items: &items.iter().map(item).collect::<Vec<_>>() })
             }
             Request::Pop { partition, group, batch, wait, auto_ack } => {
@@ -198,8 +234,12 @@ fn spell<'a>(now: Time, command: &'a Command<'_>) -> (Tenant, &'a str, Request<'
             (*tenant, *queue, Request::Call { partition, payload, wait: until.since(now), fail_fast: *fail_fast })
         }
         Command::Reply { tenant, items } => {
-            let item =
-                |of: &ReplyItem<'a>| Reply { index: of.index, inbox: of.inbox, payload: Bytes::new(of.payload), late_count: of.late_count };
+            let item = |of: &ReplyItem<'a>| CallReply {
+                index: of.index,
+                inbox: of.inbox,
+                payload: Bytes::new(of.payload),
+                late_count: of.late_count,
+            };
             (*tenant, "", Request::Reply { items: items.iter().map(item).collect() })
         }
         Command::Pop { tenant, queue, partition, group, batch, wait_until, auto_ack } => {

@@ -8,9 +8,10 @@ const NOW: Time = Time(1_000_000);
 
 fn crossed(command: &Command<'_>) -> String {
     let mut text = Vec::new();
-    Packet::Ask(Ask::new(7, 3, true, 2, NOW, command)).append(&mut text);
+    let way = Way { number: 7, epoch: 3, is_second: true, shard: 2, since: Some(Time(NOW.0 - 9)) };
+    Packet::Ask(Ask::new(way, NOW, command)).append(&mut text);
     let Ok(Packet::Ask(ask)) = Packet::read(&text) else { panic!("{text:?} is an ask") };
-    assert_eq!((ask.number, ask.epoch, ask.is_second, ask.shard), (7, 3, true, 2));
+    assert_eq!((ask.number, ask.epoch, ask.is_second, ask.shard, ask.since(Time(100))), (7, 3, true, 2, Some(Time(91))));
     // The other node's clock shows something else.
     ask.lend(Time(NOW.0 + 500), |seq| seq, |command| format!("{command:?}"))
 }
