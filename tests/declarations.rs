@@ -279,10 +279,15 @@ fn mount(arguments: &[&str], folder: &Path) {
 #[track_caller]
 fn assert_recovers(client: &mut Client, mend: impl FnOnce()) {
     let deadline = Instant::now() + Duration::from_secs(20);
-    // Large ones fill a disk sooner, if nothing can compress them.
+    // As large as they may be, and nothing that can be compressed: numbers by lot.
+    let mut digits = 1_u64;
     for number in 0.. {
-        let padding = " ".repeat(100_000 + number);
-        let answer = client.ask(post(CONFIGURE, &format!(r#"{{"queue":"big","options":{{{padding}"maxLength":5}}}}"#)));
+        let spelled = |_| {
+            digits = digits.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            format!("{:09}", (digits >> 33) % 1_000_000_000)
+        };
+        let length: String = (0..400).map(spelled).collect();
+        let answer = client.ask(post(CONFIGURE, &format!(r#"{{"queue":"big{number}","options":{{"maxLength":{length}}}}}"#)));
         if answer.status == 503 {
             answer.assert_failure(503, "ephemeral_unavailable");
             assert_eq!(answer.header("retry-after"), Some("1"));

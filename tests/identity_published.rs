@@ -128,6 +128,18 @@ fn an_unknown_key_is_looked_for_at_a_bounded_rate_and_bad_answers_leave_the_keys
 }
 
 #[test]
+fn an_unknown_key_is_looked_for_beside_one_that_is_configured() {
+    let issuer = Issuer::start(None);
+    issuer.publish_keys(&[tokens::RSA_JWK]);
+    let public = format!("{}/tests/tokens/rsa.pub.pem", env!("CARGO_MANIFEST_DIR"));
+    let node = start(&format!("http://{}/keys", issuer.address), "3600", &[("MAYFLY_JWT_PUBLIC_KEY", &public)]);
+    let second = signed("other-rsa", tokens::OTHER_RSA);
+    assert_eq!(status(&node, &second), 401);
+    issuer.publish_keys(&[tokens::RSA_JWK, tokens::OTHER_RSA_JWK]);
+    wait_until("the new key", || status(&node, &second) == 200);
+}
+
+#[test]
 fn keys_are_fetched_over_https_from_whom_the_host_trusts_and_again_every_so_often() {
     let file = |name: &str| format!("{}/tests/tokens/{name}", env!("CARGO_MANIFEST_DIR"));
     let chain = vec![CertificateDer::from_pem_file(file("tls.pem")).expect("a certificate")];

@@ -141,3 +141,13 @@ fn a_second_signal_ends_the_node_at_once() {
     terminate(&node);
     assert!(ended_within(&mut node, STOP_MAX).is_some());
 }
+
+/// A signal that servers with certificates are sent to read them again, by people who send it to all of theirs.
+#[test]
+fn a_hangup_signal_does_not_end_a_node_without_a_certificate() {
+    let node = Node::start(serve(1, &[]));
+    node.signal("HUP");
+    let mut client = Client::connect(node.address);
+    assert_eq!(client.ask(push("q", "Default", [1])).status, 201);
+    assert!(node.is_healthy());
+}

@@ -103,7 +103,7 @@ fn the_bounds_of_a_grant_hold_for_its_tenant_alone() {
     let all = client.ask(of(ONE, &get("/api/v1/system/quota"))).json();
     assert_eq!((&all["count"], &all["grants"][0]["tenant"], &all["grants"][0]["bytes"]), (&1.into(), &OTHER.into(), &2.into()));
     let metrics = String::from_utf8(client.ask(get("/metrics")).body).unwrap();
-    assert!(metrics.contains(&format!("mayfly_tenant_pushed_total{{tenant=\"{OTHER}\"}} 5")) && !metrics.contains(ONE), "{metrics}");
+    assert!(!metrics.contains(OTHER) && !metrics.contains(ONE), "anybody may read these: {metrics}");
 }
 
 #[test]

@@ -185,14 +185,6 @@ impl NodeBudget {
         self.list().tenants.get(&tenant).map(|listed| listed.budget.usage()).unwrap_or_default()
     }
 
-    /// What the first `limit` tenants with a grant use, in order of tenant.
-    #[must_use]
-    pub fn granted_usage(&self, limit: usize) -> Vec<(Tenant, Usage)> {
-        let list = self.list();
-        let granted = list.tenants.iter().filter(|(_, listed)| listed.is_granted);
-        granted.take(limit).map(|(tenant, listed)| (*tenant, listed.budget.usage())).collect()
-    }
-
     /// Tenants that the node knows.
     #[must_use]
     pub fn tenant_count(&self) -> usize {
@@ -351,9 +343,9 @@ mod tests {
         node.apply_grant(Tenant(7), Some(Allowance { bytes_max: 50, ..Allowance::UNBOUNDED }));
         let cell = node.find(Tenant(7)).expect("granted");
         assert!(cell.is_enabled() && cell.bytes.charge(50) && cell.rate.spend(NOW, 1_000).is_ok());
-        assert_eq!(node.granted_usage(9), [(Tenant(7), Usage { bytes: 50, ..Usage::default() })]);
+        assert_eq!(node.usage(Tenant(7)), Usage { bytes: 50, ..Usage::default() });
         node.apply_grant(Tenant(7), None);
-        assert!(!cell.is_enabled() && !cell.bytes.charge(1) && node.granted_usage(9).is_empty());
+        assert!(!cell.is_enabled() && !cell.bytes.charge(1));
         assert_eq!(node.usage(Tenant(7)).bytes, 50, "what it holds stays");
         cell.bytes.release(50);
         drop(cell);

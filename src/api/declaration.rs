@@ -140,6 +140,9 @@ pub fn check_queue(name: &str) -> Result<(), Fault> {
     if inbox::is_inbox(name) { Err(Fault::NameReserved("queue")) } else { Ok(()) }
 }
 
+/// How long options may be spelled: they are kept as they are, by every node, in memory and on disk.
+pub const OPTIONS_BYTES_MAX: usize = 4_096;
+
 /// Reads a configure call.
 ///
 /// # Errors
@@ -161,6 +164,9 @@ fn read_spelled_options<'a>(scanner: &mut Scanner<'a>) -> Result<Option<(&'a [u8
     let text = scanner.value()?;
     if text == b"null" {
         return Ok(None);
+    }
+    if text.len() > OPTIONS_BYTES_MAX {
+        return Err(Fault::OptionsTooLong);
     }
     // A second scan of what is a few dozen bytes keeps its spelling and its meaning apart.
     Ok(Some((text, DeclaredOptions::read(text)?)))

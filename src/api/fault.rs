@@ -4,6 +4,7 @@ use std::fmt;
 
 use mayfly_shards::{CALL_ITEMS_MAX, NAME_BYTES_MAX};
 
+use super::declaration::OPTIONS_BYTES_MAX;
 use super::json::Malformed;
 
 /// Why a body or a parameter could not be read.
@@ -50,6 +51,8 @@ pub enum Fault {
     },
     /// A policy that is none of the two.
     UnknownPolicy,
+    /// A declaration's options are spelled longer than they may be.
+    OptionsTooLong,
 }
 
 /// The seven options, as the error of an unknown one lists them.
@@ -79,6 +82,7 @@ impl fmt::Display for Fault {
             Self::UnknownOption { within, key } => {
                 write!(f, "{within} has no key \"{key}\"; the options are {OPTION_NAMES}, and windowBuffer's keys are ms and count")
             }
+            Self::OptionsTooLong => write!(f, "options may take {OPTIONS_BYTES_MAX} bytes"),
             Self::UnknownPolicy => f.write_str("options.policy must be \"reject\" or \"dropOldest\""),
         }
     }

@@ -105,6 +105,11 @@ impl Keys {
         found
     }
 
+    /// Whether a published key has this name.
+    pub(super) fn are_named(&self, kid: &str) -> bool {
+        self.keys.iter().any(|key| key.kid() == Some(kid))
+    }
+
     /// Whether this key is still one of them.
     pub(super) fn has(&self, number: u64) -> bool {
         self.keys.iter().any(|key| key.number == number)

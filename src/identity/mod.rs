@@ -25,7 +25,7 @@ pub use self::keys::KeyError;
 use self::keys::Keys;
 use self::published::KeyRing;
 pub use self::settings::{Contradiction, TokenSettings};
-use self::token::{Grantee, Rules, TokenFault};
+use self::token::{Grantee, Rules, TokenFault, kid_of};
 use crate::api::Failure;
 use crate::api::fault::Fault;
 use crate::api::route::{Access, Endpoint, Route};
@@ -276,10 +276,16 @@ impl Bearers {
         let checked = self.authority.rules.check(token, &self.keys, now);
         match &checked {
             Ok(grantee) => self.cache.keep(token, *grantee),
-            Err(TokenFault::UnknownKey) if self.authority.publishes => self.authority.ring.ask(),
+            // A key that was configured may be tried for one that is not known yet.
+            Err(TokenFault::UnknownKey | TokenFault::Signature) if self.names_unknown_key(token) => self.authority.ring.ask(),
             Err(_) => {}
         }
         checked
+    }
+
+    /// Whether a token names a key that is not published yet, as far as is known.
+    fn names_unknown_key(&self, token: &[u8]) -> bool {
+        self.authority.publishes && kid_of(token).is_none_or(|kid| !self.keys.are_named(&kid))
     }
 
     /// Takes new keys, and forgets what those checked that are gone.

@@ -225,6 +225,11 @@ fn time(claims: &Value, name: &str) -> Result<Option<i64>, TokenFault> {
     }
 }
 
+/// The key that a token names.
+pub(super) fn kid_of(token: &[u8]) -> Option<String> {
+    decode_header(token).ok()?.kid
+}
+
 fn fault_of(error: &Error) -> TokenFault {
     match error.kind() {
         ErrorKind::InvalidIssuer => TokenFault::Issuer,

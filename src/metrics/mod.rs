@@ -1,21 +1,18 @@
 //! What the cores count, and its text for Prometheus.
 //!
-//! Every core writes its own line of numbers; whoever is asked adds them up. No number is labelled with a queue, and with a tenant only
-//! those of tenants that have a grant, which an operator gave, and of the first of them: labels do not grow by what clients send.
+//! Every core writes its own line of numbers; whoever is asked adds them up. No number is labelled with a queue or a tenant: anybody may
+//! read these, and labels do not grow by what clients send. What tenants use is an admin's to ask, of the quota route.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use mayfly_shards::{DropCause, ShardGauges, Tenant, Usage};
+use mayfly_shards::{DropCause, ShardGauges};
 use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use crate::control::ControlGauges;
-
-/// Tenants whose numbers are shown.
-pub const TENANTS_SHOWN_MAX: usize = 100;
 
 const CAUSES: usize = DropCause::ALL.len();
 
@@ -109,9 +106,9 @@ fn cause_name(cause: DropCause) -> &'static str {
     }
 }
 
-/// The text of all metrics; `node_bytes` is what the node's bound is measured against, `tenants` those that are shown.
+/// The text of all metrics; `node_bytes` is what the node's bound is measured against.
 #[must_use]
-pub fn render(gauges: &Gauges, node_bytes: u64, tenants: &[(Tenant, Usage)]) -> String {
+pub fn render(gauges: &Gauges, node_bytes: u64) -> String {
     let mut registry = Registry::default();
     let verbs = [
         ("pushed", gauges.sum(|line| &line.pushed)),
@@ -148,20 +145,8 @@ pub fn render(gauges: &Gauges, node_bytes: u64, tenants: &[(Tenant, Usage)]) -> 
     registry.register("mayfly_epoch", "Number of the table of the cluster's members", ConstGauge::new(epoch.load(Relaxed)));
     registry.register("mayfly_control_unavailable", "1 while the log cannot be written", ConstGauge::new(unavailable.load(Relaxed)));
     registry.register("mayfly_control_fsync_seconds", "Writes of the control log, the disk's word included", fsync_seconds.clone());
-    for (tenant, usage) in tenants {
-        register_tenant(registry.sub_registry_with_label(("tenant".into(), tenant.to_string().into())), usage);
-    }
     let mut out = String::new();
     // Writing into a String cannot fail.
     let _ = text::encode(&mut out, &registry);
     out
-}
-
-fn register_tenant(registry: &mut Registry, usage: &Usage) {
-    let Usage { pushed, delivered, bytes, queues, parked } = *usage;
-    registry.register("mayfly_tenant_pushed", "Messages pushed by a tenant with a grant", ConstCounter::new(pushed));
-    registry.register("mayfly_tenant_delivered", "Messages delivered to a tenant with a grant", ConstCounter::new(delivered));
-    registry.register("mayfly_tenant_bytes", "Payload bytes held of a tenant with a grant", ConstGauge::new(bytes));
-    registry.register("mayfly_tenant_queues", "Queues of a tenant with a grant", ConstGauge::new(queues));
-    registry.register("mayfly_tenant_parked", "Parked pops and calls of a tenant with a grant", ConstGauge::new(parked));
 }

@@ -404,15 +404,19 @@ async fn run_core(
     Ok(())
 }
 
-/// SIGTERM and SIGINT begin the drain; a second one ends the process at once. SIGHUP has a node with TLS read its certificate again.
+/// SIGTERM and SIGINT begin the drain; a second one ends the process at once. SIGHUP has a node with TLS read its certificate again,
+/// and means nothing to another.
 fn follow_signals(node: &Node, wakers: Vec<Arc<Waker>>) -> Result<(), StartError> {
     let certificate = node.tls.clone().zip(node.config.tls.clone());
-    let followed = [SIGTERM, SIGINT].into_iter().chain(certificate.is_some().then_some(SIGHUP));
+    let followed = [SIGTERM, SIGINT, SIGHUP];
     let mut signals = signal_hook::iterator::Signals::new(followed).map_err(|error| core_error(0, &error))?;
     let is_stopping = Arc::clone(&node.is_stopping);
     thread::spawn(move || {
         for signal in signals.forever() {
             if signal == SIGHUP {
+                if certificate.is_none() {
+                    log::info!("told to read the certificate again: there is none");
+                }
                 certificate.iter().for_each(|(acceptor, files)| reload(acceptor, files));
                 continue;
             }

@@ -67,7 +67,7 @@ fn a_node_that_leaves_hands_over_what_it_holds() {
     let line = log.lines().find(|line| line.contains("ephemeral rings handed over")).expect("a line");
     assert!(line.contains("lost=0"), "{line}");
     let adopted = |id| nodes.node(id).metric(&mut nodes.client(id), "mayfly_handover_messages_total{way=\"adopted\"}");
-    assert!(adopted(1) + adopted(2) >= 10 + 3 + 1, "the others have taken up what it held");
+    assert!(adopted(1) + adopted(2) > 10 + 3, "the others have taken up what it held");
     // The other one waits on, wherever.
     assert_eq!(client.ask(push(&waiting, "else", [2])).status, 201);
     assert_eq!(parked[1].answer().messages().len(), 1);

@@ -153,3 +153,11 @@ fn a_bad_body_is_refused() {
     assert_eq!(configure(br#"{"queue":null,"options":{}}"#), Err(Fault::WrongType { field: "queue", expected: "a string" }));
     assert_eq!(configure(br#"{"queue":"a\nb"}"#), Err(Fault::NameControl("queue")));
 }
+
+#[test]
+fn options_are_kept_as_spelled_and_so_are_bounded() {
+    let body = |length: usize| format!(r#"{{"queue":"q","options":{{"maxLength":{}}}}}"#, "1".repeat(length - r#"{"maxLength":}"#.len()));
+    assert_eq!(configure(body(OPTIONS_BYTES_MAX).as_bytes()).map(|read| read.options_text.len()), Ok(OPTIONS_BYTES_MAX));
+    assert_eq!(configure(body(OPTIONS_BYTES_MAX + 1).as_bytes()).err(), Some(Fault::OptionsTooLong));
+    assert_eq!(Fault::OptionsTooLong.to_string(), "options may take 4096 bytes");
+}
