@@ -6,7 +6,8 @@
 //!
 //! Invariants: what comes out of [`Consensus::advance`] is on this node's disk, comes once, and comes in order; a message that promises
 //! something is sent after it is on the disk; a fault of the disk leaves what was proposed in doubt, and the log is opened anew before
-//! anything else is proposed. A proposal takes effect once, although the network may bring it twice.
+//! anything else is proposed, and gives back what this fault kept from being given back. An entry that cannot be read is never passed
+//! over. A proposal takes effect once, although the network may bring it twice.
 
 mod proposing;
 mod standing;
@@ -56,11 +57,22 @@ pub struct ProposalId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unavailable;
 
+/// Why [`Consensus::advance`] gives nothing back.
+#[derive(Debug)]
+pub enum Stalled {
+    /// See [`Unavailable`]: the log is opened anew in a while.
+    Unavailable,
+    /// The log holds an entry that this version cannot read: nothing behind it is ever carried out here.
+    Unreadable(LogFault),
+}
+
 /// What holds from now on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Agreed {
     /// An entry of the log.
     Change {
+        /// Its place in the log.
+        index: u64,
         /// Which proposal of this node's start it was, if it was one.
         proposal: Option<ProposalId>,
         /// What it changes.
@@ -72,7 +84,12 @@ pub enum Agreed {
         proposal: Option<ProposalId>,
     },
     /// This node was too far behind for entries: what they came to, in place of all that it knew.
-    State(Box<State>),
+    State {
+        /// The last of those entries.
+        index: u64,
+        /// See above.
+        state: Box<State>,
+    },
 }
 
 /// How far a peer's log is, as its leader knows.
@@ -242,19 +259,25 @@ impl Consensus {
     ///
     /// # Errors
     /// What was proposed and did not come back is in doubt.
-    pub fn advance(&mut self, now: Instant, send: Send<'_>) -> Result<Vec<Agreed>, Unavailable> {
-        if self.node.is_none() {
-            if self.tried_at.is_some_and(|at| now.saturating_duration_since(at) < RETRY_EVERY) {
-                return Ok(Vec::new());
-            }
-            let came = self.open_again().map_err(|fault| self.give_up(&fault, Some(now)))?;
-            if let Some(state) = came {
-                let mut agreed = vec![Agreed::State(Box::new(state))];
-                agreed.extend(self.drive(send).map_err(|fault| self.give_up(&fault, Some(now)))?);
-                return Ok(agreed);
-            }
+    pub fn advance(&mut self, now: Instant, send: Send<'_>) -> Result<Vec<Agreed>, Stalled> {
+        if self.node.is_none() && self.tried_at.is_some_and(|at| now.saturating_duration_since(at) < RETRY_EVERY) {
+            return Ok(Vec::new());
         }
-        self.drive(send).map_err(|fault| self.give_up(&fault, Some(now)))
+        let before = (self.applied, self.electors.clone());
+        self.drive_anew(send).map_err(|fault| {
+            // What was carried out and is not given back comes again with the log.
+            (self.applied, self.electors) = before;
+            let Unavailable = self.give_up(&fault, Some(now));
+            if fault.is_lasting() { Stalled::Unreadable(fault) } else { Stalled::Unavailable }
+        })
+    }
+
+    /// Opens the log if it is not, and drives it.
+    fn drive_anew(&mut self, send: Send<'_>) -> Result<Vec<Agreed>, LogFault> {
+        let came = if self.node.is_none() { self.open_again()? } else { None };
+        let mut agreed = Vec::from_iter(came.map(|state| Agreed::State { index: self.applied, state: Box::new(state) }));
+        agreed.extend(self.drive(send)?);
+        Ok(agreed)
     }
 
     /// The state, if a snapshot was being put in place of it when the disk failed.
@@ -274,7 +297,7 @@ impl Consensus {
     }
 
     fn give_up(&mut self, fault: &LogFault, now: Option<Instant>) -> Unavailable {
-        if self.gauges.unavailable.swap(1, Relaxed) == 0 {
+        if self.gauges.unavailable.swap(1, Relaxed) == 0 && !fault.is_lasting() {
             log::error!(cause:% = fault; "the log cannot be written: configure and delete answer 503 until it can");
         }
         let node = self.node.take();
@@ -314,7 +337,7 @@ impl Consensus {
                 let state = node.mut_store().install(snapshot.get_data(), ready.hs())?;
                 self.applied = snapshot.get_metadata().index;
                 self.electors = node.store().electors().clone();
-                agreed.push(Agreed::State(Box::new(state)));
+                agreed.push(Agreed::State { index: self.applied, state: Box::new(state) });
             }
             let written = ready.take_entries();
             if !written.is_empty() || ready.hs().is_some() {
@@ -346,15 +369,14 @@ impl Consensus {
     /// Entries that hold, in order.
     fn carry_out(&mut self, node: &mut RawNode<LogStorage>, entries: Vec<Entry>, agreed: &mut Vec<Agreed>) -> Result<(), LogFault> {
         for entry in entries {
-            self.applied = entry.index;
             let proposal = self.proposal_of(&entry);
             match entry.get_entry_type() {
                 // A new leader's first entry is empty.
                 EntryType::EntryNormal if entry.data.is_empty() => {}
-                EntryType::EntryNormal => agreed.push(Agreed::Change { proposal, change: self.read(&entry)? }),
+                EntryType::EntryNormal => agreed.push(Agreed::Change { index: entry.index, proposal, change: self.read(&entry)? }),
                 EntryType::EntryConfChange | EntryType::EntryConfChangeV2 => {
                     let change = ConfChangeV2::parse_from_bytes(&entry.data);
-                    let change = change.map_err(|error| self.damaged(&entry, &error))?;
+                    let change = change.map_err(|error| self.unreadable(&entry, &error))?;
                     // One that says nothing new, such as the vote of a voter, or that would leave nobody, changes nothing on any node.
                     if let Ok(spelled) = node.apply_conf_change(&change) {
                         self.electors = Electors::from(&spelled);
@@ -363,16 +385,17 @@ impl Consensus {
                     agreed.push(Agreed::Electors { proposal });
                 }
             }
+            self.applied = entry.index;
         }
         Ok(())
     }
 
     fn read(&self, entry: &Entry) -> Result<Change, LogFault> {
-        codec::decode(&entry.data).map_err(|error| self.damaged(entry, &error))
+        codec::decode(&entry.data).map_err(|error| self.unreadable(entry, &error))
     }
 
-    fn damaged(&self, entry: &Entry, error: &dyn std::fmt::Display) -> LogFault {
-        LogFault::Damaged { path: self.folder.log(), cause: format!("entry {}: {error}", entry.index) }
+    fn unreadable(&self, entry: &Entry, error: &dyn std::fmt::Display) -> LogFault {
+        LogFault::Unreadable { path: self.folder.log(), index: entry.index, cause: error.to_string() }
     }
 
     fn proposal_of(&self, entry: &Entry) -> Option<ProposalId> {
@@ -406,3 +429,7 @@ impl Consensus {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "consensus_tests.rs"]
+mod tests;

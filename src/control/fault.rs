@@ -49,6 +49,15 @@ pub enum LogFault {
         /// What is wrong with it.
         cause: String,
     },
+    /// An entry is of a version that this one does not know.
+    Unreadable {
+        /// The log's folder.
+        path: PathBuf,
+        /// Which entry.
+        index: u64,
+        /// Why it cannot be read.
+        cause: String,
+    },
     /// The log's own library gave up.
     Log {
         /// Its folder.
@@ -63,6 +72,12 @@ impl LogFault {
     #[must_use]
     pub fn io(path: &Path, error: io::Error) -> Self {
         Self::Io { path: path.to_owned(), error }
+    }
+
+    /// Whether trying again cannot help.
+    #[must_use]
+    pub const fn is_lasting(&self) -> bool {
+        matches!(self, Self::Unreadable { .. })
     }
 }
 
@@ -99,6 +114,12 @@ impl fmt::Display for LogFault {
                 f,
                 "{} is damaged: {cause}; declarations that were acknowledged are lost: restore the data folder from a copy, or move it away \
                  and declare anew",
+                path.display()
+            ),
+            Self::Unreadable { path, index, cause } => write!(
+                f,
+                "the log in {} holds entry {index}, which this version of mayfly cannot read: {cause}; nothing behind it can be carried \
+                 out: start the node with the version that wrote it, or a later one",
                 path.display()
             ),
             Self::Log { path, cause } => write!(f, "the log in {} cannot be used: {cause}; see --data-dir", path.display()),

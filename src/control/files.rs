@@ -50,6 +50,7 @@ impl FileSystem for LogFiles {
 
 impl Write for Writer {
     fn write(&mut self, bytes: &[u8]) -> Result<usize> {
+        may_write()?;
         self.0.write(bytes)
     }
 
@@ -71,5 +72,48 @@ impl WriteExt for Writer {
 
     fn allocate(&mut self, _offset: usize, _size: usize) -> Result<()> {
         Ok(())
+    }
+}
+
+/// Whether the disk takes one more write. It says itself when it does not; tests choose one that fails.
+#[cfg(not(test))]
+#[expect(clippy::unnecessary_wraps, reason = "under test it may refuse")]
+pub(super) const fn may_write() -> Result<()> {
+    Ok(())
+}
+
+#[cfg(test)]
+pub(super) use failing::may_write;
+
+/// A disk that fails once.
+#[cfg(test)]
+pub(super) mod failing {
+    use std::cell::Cell;
+    use std::io::{Error, Result};
+
+    thread_local! {
+        /// Writes of this thread before the one that fails.
+        static LEFT: Cell<Option<u32>> = const { Cell::new(None) };
+    }
+
+    /// Runs `work`; of its writes the one behind `left` fails. None: that one was, or none is to.
+    pub(crate) fn with<T>(left: &mut Option<u32>, work: impl FnOnce() -> T) -> T {
+        LEFT.set(*left);
+        let done = work();
+        *left = LEFT.replace(None);
+        done
+    }
+
+    pub(crate) fn may_write() -> Result<()> {
+        match LEFT.get() {
+            Some(0) => {
+                LEFT.set(None);
+                Err(Error::other("a test's disk fails"))
+            }
+            left => {
+                LEFT.set(left.map(|left| left - 1));
+                Ok(())
+            }
+        }
     }
 }

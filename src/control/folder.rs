@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::fault::LogFault;
+use super::files::may_write;
 
 const NODE: &str = "node";
 const LOCK: &str = "lock";
@@ -192,6 +193,7 @@ fn read_owner(text: &str) -> Option<(u64, Belongs)> {
 pub(super) fn write_whole(path: &Path, content: &[u8]) -> Result<(), LogFault> {
     let written = path.with_extension("new");
     let write = || {
+        may_write()?;
         let mut file = File::create(&written)?;
         file.write_all(content)?;
         file.sync_all()?;
@@ -242,7 +244,7 @@ impl Acknowledged {
             let mut text = [0; 16];
             text[..8].copy_from_slice(&index.to_le_bytes());
             text[8..].copy_from_slice(&xxh3_64(&index.to_le_bytes()).to_le_bytes());
-            self.file.write_all_at(&text, 0).map_err(|error| LogFault::io(&self.path, error))?;
+            may_write().and_then(|()| self.file.write_all_at(&text, 0)).map_err(|error| LogFault::io(&self.path, error))?;
             self.index = index;
         }
         Ok(())

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use protobuf::Message as _;
-use raft::eraftpb::{Message, MessageType};
+use raft::eraftpb::{EntryType, Message, MessageType};
 use raft::{RawNode, StateRole};
 
+use super::codec;
 use super::members::NodeId;
 use super::snapshot;
 use super::storage::LogStorage;
@@ -89,6 +90,10 @@ impl Hearing {
         for entry in message.get_entries() {
             let [start, number] = entry.context.as_chunks::<8>().0 else { return Err(Unheard::Garbled) };
             let (start, number) = (u64::from_le_bytes(*start), u64::from_le_bytes(*number));
+            // In the log it would end every node that cannot read it.
+            if entry.get_entry_type() == EntryType::EntryNormal && codec::decode(&entry.data).is_err() {
+                return Err(Unheard::Garbled);
+            }
             if self.proposed.get(&start).is_some_and(|last| *last >= number) {
                 return Err(Unheard::Stale);
             }

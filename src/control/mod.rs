@@ -12,6 +12,7 @@ pub mod grants;
 pub mod handover;
 mod hearing;
 pub mod members;
+mod reader;
 mod recent;
 pub mod roll;
 pub mod snapshot;
@@ -21,7 +22,7 @@ pub mod store;
 pub mod word;
 
 pub use change::{Change, Declaration, Grant};
-pub use consensus::{Agreed, Consensus, Unavailable};
+pub use consensus::{Agreed, Consensus, Stalled, Unavailable};
 pub use electors::{ElectorChange, Electors};
 pub use fault::LogFault;
 pub use folder::{ClusterMark, DataFolder};

@@ -1,7 +1,8 @@
 //! The last entries of the log in memory: what raft asks for again and again while it writes, sends and carries out.
 //!
 //! raft-engine keeps the block that a thread read last under its place in a file, whichever log that was of: a log that is opened anew and
-//! written where another entry was could give that one back. So what is not here is read on a thread that has read nothing.
+//! written where another entry was could give that one back. So what is not here is read on a thread that
+//! reads no other log: see [`super::reader`].
 
 use std::collections::VecDeque;
 

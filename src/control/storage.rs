@@ -21,19 +21,20 @@ use super::files::LogFiles;
 use super::folder::DataFolder;
 use super::gauges::ControlGauges;
 use super::members::NodeId;
+use super::reader::Reader;
 use super::recent::Recent;
 use super::snapshot::{self, Place, Snapshot};
 use super::state::State;
 
 /// raft-engine keeps many logs; this is the one.
-const REGION: u64 = 1;
+pub(super) const REGION: u64 = 1;
 const HARD_STATE: &[u8] = b"hard-state";
 /// Bytes of a file of the log.
 const FILE_BYTES: u64 = 4 << 20;
 /// Bytes of files whose entries a snapshot replaced, before they are removed.
 const PURGE_BYTES: u64 = 16 << 20;
 
-struct Entries;
+pub(super) struct Entries;
 
 impl MessageExt for Entries {
     type Entry = Entry;
@@ -68,7 +69,9 @@ impl Origin {
 
 /// See the module.
 pub struct LogStorage {
-    engine: Engine<LogFiles>,
+    /// It ends before the engine does.
+    reader: Reader,
+    engine: Arc<Engine<LogFiles>>,
     path: PathBuf,
     snapshot_path: PathBuf,
     hard_state: HardState,
@@ -98,9 +101,11 @@ impl LogStorage {
             found => found,
         };
         let Snapshot { place, electors, state } = found.unwrap_or_default();
-        let engine = open_engine(folder, &path)?;
+        let engine = Arc::new(open_engine(folder, &path)?);
+        let reader = Reader::start(Arc::clone(&engine)).map_err(|error| LogFault::io(&path, error))?;
         let hard_state = engine.get_message::<HardState>(REGION, HARD_STATE).map_err(|error| fault(&path, &error))?.unwrap_or_default();
         let mut storage = Self {
+            reader,
             engine,
             path,
             snapshot_path,
@@ -151,16 +156,9 @@ impl LogStorage {
         self.put(&mut batch)
     }
 
-    /// Entries from the disk, at least one: see [`super::recent`].
+    /// Entries from the disk, at least one.
     fn read(&self, low: u64, high: u64, bytes_max: Option<u64>) -> raft_engine::Result<Vec<Entry>> {
-        let bytes_max = bytes_max.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
-        let engine = &self.engine;
-        let read = move || {
-            let mut entries = Vec::new();
-            engine.fetch_entries_to::<Entries>(REGION, low, high, bytes_max, &mut entries).map(|_| entries)
-        };
-        let read = std::thread::scope(|scope| scope.spawn(read).join());
-        read.unwrap_or_else(|_| Err(raft_engine::Error::Corruption("an entry is not where it should be".to_owned())))
+        self.reader.read(low, high, bytes_max)
     }
 
     /// Whether every entry from the snapshot to the last that was told of can be read.

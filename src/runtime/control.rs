@@ -26,7 +26,7 @@ use crate::api::declaration::OptionDefaults;
 use crate::api::{self, Failure};
 use crate::control::consensus::{ProposalId, RETRY_EVERY};
 use crate::control::grants::Grants;
-use crate::control::{Agreed, Change, Consensus, ElectorChange, NodeId, Standing, State};
+use crate::control::{Agreed, Change, Consensus, ElectorChange, LogFault, NodeId, Stalled, Standing, State};
 
 /// Pieces of mail read before they are written: they share one fsync.
 const TURN_MAIL: usize = 4_096;
@@ -102,12 +102,15 @@ impl ControlCore {
     }
 
     /// Runs until `is_over`; whoever says so rings this core's waker.
-    pub(super) fn run(mut self, is_over: &AtomicBool) {
+    ///
+    /// # Errors
+    /// The log holds what this version cannot read.
+    pub(super) fn run(mut self, is_over: &AtomicBool) -> Result<(), LogFault> {
         while !is_over.load(Relaxed) {
-            self.turn();
+            self.turn()?;
             self.sleep(is_over);
         }
-        self.leave();
+        self.leave()
     }
 
     fn sleep(&self, is_over: &AtomicBool) {
@@ -127,7 +130,7 @@ impl ControlCore {
     }
 
     /// Ends as a member of its cluster, if it is one: the others know, and can do without this node's vote.
-    fn leave(&mut self) {
+    fn leave(&mut self) -> Result<(), LogFault> {
         let until = Instant::now() + LEAVE_SPAN;
         while let Some(cluster) = &mut self.cluster
             && Instant::now() < until
@@ -136,13 +139,14 @@ impl ControlCore {
             if cluster.has_left(&self.consensus, &self.state) {
                 break;
             }
-            self.turn();
+            self.turn()?;
             std::thread::sleep(LEAVE_EVERY);
         }
+        Ok(())
     }
 
     /// Reads mail, writes what it proposes, and tells what holds.
-    fn turn(&mut self) {
+    fn turn(&mut self) -> Result<(), LogFault> {
         let now = Instant::now();
         let mut mail = Vec::new();
         self.mesh.receive(TURN_MAIL, |core, frame| mail.push((core as u16, frame)));
@@ -163,13 +167,14 @@ impl ControlCore {
             self.consensus.tick(now);
             cluster.keep(now, &mut self.consensus, &self.state);
         }
-        self.advance(now);
+        self.advance(now)?;
         self.doubt(now);
         self.link(now);
         if let Some(attachment) = &mut self.attachment {
             attachment.fill_when_agreed();
         }
         self.mesh.flush();
+        Ok(())
     }
 
     /// A core's link to another node is lost.
@@ -246,7 +251,7 @@ impl ControlCore {
         }
     }
 
-    fn advance(&mut self, now: Instant) {
+    fn advance(&mut self, now: Instant) -> Result<(), LogFault> {
         let cluster = self.cluster.as_ref().map(Cluster::way_out);
         let mut send = |to, text: Vec<u8>| {
             if let Some((links, mark)) = cluster {
@@ -258,22 +263,24 @@ impl ControlCore {
                 agreed.into_iter().for_each(|agreed| self.carry_out(agreed));
                 self.consensus.settle_or_give_up(now, &self.state);
             }
-            Err(_) => {
+            Err(Stalled::Unavailable) => {
                 self.refuse_waiting();
                 if let Some(attachment) = &mut self.attachment {
                     attachment.proposed(None);
                 }
             }
+            Err(Stalled::Unreadable(fault)) => return Err(fault),
         }
         if self.waiting.is_empty() && self.operators.is_empty() {
             self.doubtful.clear();
         }
+        Ok(())
     }
 
     fn carry_out(&mut self, agreed: Agreed) {
         let epoch = self.state.members().epoch();
         match agreed {
-            Agreed::Change { proposal, change } => {
+            Agreed::Change { proposal, change, .. } => {
                 self.note_agreed(proposal);
                 let proposal = proposal.and_then(|id| self.settle(id));
                 let was_declared = change.queue().is_some_and(|queue| self.state.declaration(queue).is_some());
@@ -293,7 +300,7 @@ impl ControlCore {
                 }
             }
             // The changes between are not known: the shards are told what is different.
-            Agreed::State(state) => {
+            Agreed::State { state, .. } => {
                 let changes = self.state.difference(&state);
                 self.state = *state;
                 changes.into_iter().for_each(|change| self.tell(None, change, false));

@@ -333,10 +333,13 @@ fn start_control(
         cluster,
     });
     let thread = thread::spawn(move || {
-        if std::panic::catch_unwind(AssertUnwindSafe(|| control.run(&told))).is_err() {
-            log::error!("the control core failed; the node stops, since nothing could be declared any more");
-            std::process::exit(1)
+        match std::panic::catch_unwind(AssertUnwindSafe(|| control.run(&told))) {
+            Ok(Ok(())) => return,
+            // One that went on would answer by what it knew before, and tell nobody.
+            Ok(Err(fault)) => log::error!(cause:% = fault; "the node stops, since it cannot follow what is agreed on"),
+            Err(_) => log::error!("the control core failed; the node stops, since nothing could be declared any more"),
         }
+        std::process::exit(1)
     });
     Ok((ControlThread { thread, is_over, waker }, boot))
 }

@@ -323,7 +323,7 @@ impl World {
                     }
                 }
                 Agreed::Electors { .. } => {}
-                Agreed::State(state) => {
+                Agreed::State { state, .. } => {
                     running.state = State::clone(state);
                     let place = self.oracle.place_of(state);
                     assert!(place >= node.place, "a snapshot takes nobody back");
