@@ -20,8 +20,8 @@ pub struct QueueDepth {
     pub groups: Vec<GroupDepth>,
 }
 
-/// One listing of the shards' listings, each sorted by name: gauges and drops summed, the rest from the home's part; the first `limit`
-/// names.
+/// One listing of the shards' listings, each sorted by name: gauges and drops summed, the rest from the home's part, of several nodes' homes
+/// the first one's; the first `limit` names.
 ///
 /// Every shard was asked for `limit` rows as well. That is enough: a shard that stopped before its part of a name has reported `limit`
 /// smaller names, so this name is not among the first.
@@ -44,13 +44,12 @@ pub fn queue_rows(parts: Vec<Vec<QueueReport>>, limit: usize) -> Vec<QueueReport
 
 /// Adds a part to a row, which keeps what the home's part says of the queue as a whole.
 fn add_report(row: &mut QueueReport, part: &mut QueueReport) {
-    if part.is_home {
+    if part.is_home && row.is_home {
+        // Of another node, which may be behind.
+        row.groups = row.groups.max(part.groups);
+        row.declared |= part.declared;
+    } else if part.is_home {
         std::mem::swap(row, part);
-        if part.is_home {
-            // Of another node.
-            row.groups = row.groups.max(part.groups);
-            row.declared |= part.declared;
-        }
     }
     row.depth += part.depth;
     row.bytes += part.bytes;

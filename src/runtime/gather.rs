@@ -51,7 +51,9 @@ pub(super) struct Gather {
     awaiting: SmallVec<[(Option<NodeId>, u32); 1]>,
     /// Nodes that did not answer.
     missing: Vec<NodeId>,
+    /// This node's first: it knows what it has answered.
     parts: Vec<Answer>,
+    own_count: usize,
 }
 
 /// Ids as the client spelled them, in one piece of memory.
@@ -90,7 +92,7 @@ impl Gather {
                 None => awaiting.push((node, 1)),
             }
         }
-        Self { wanted, awaiting, missing: Vec::new(), parts: Vec::new() }
+        Self { wanted, awaiting, missing: Vec::new(), parts: Vec::new(), own_count: 0 }
     }
 
     /// `count` parts of a node do not come. Whether the request is answered without them, and whether no part is missing now.
@@ -123,6 +125,10 @@ impl Gather {
                 for (index, outcome) in part {
                     outcomes[index as usize] = outcome;
                 }
+            }
+            (_, part) if node.is_none() => {
+                self.parts.insert(self.own_count, part);
+                self.own_count += 1;
             }
             (_, part) => self.parts.push(part),
         }

@@ -47,6 +47,15 @@ fn parts_of_a_queue_are_added_up_whichever_comes_first() {
 }
 
 #[test]
+fn of_several_nodes_homes_the_first_says_what_is_declared() {
+    let behind = Options { max_length: 99, ..report("q", true, 0).options };
+    let late = QueueReport { options: behind, ..report("q", true, 2) };
+    let parts = |last: &QueueReport| vec![vec![report("q", false, 1)], vec![report("q", true, 0)], vec![last.clone()]];
+    let rows = queue_rows(parts(&late), 10);
+    assert_eq!((rows.len(), rows[0].depth, rows[0].options), (1, 3, report("q", true, 0).options));
+}
+
+#[test]
 fn a_queue_without_its_home_does_not_exist() {
     assert_eq!(
         queue_rows(vec![vec![report("a", false, 1), report("b", true, 1)], vec![report("a", false, 1)]], 10),
