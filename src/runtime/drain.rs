@@ -110,9 +110,8 @@ impl Core {
 
     /// Whether the drain has ended.
     pub(super) fn is_done(&mut self, driver: &mut Driver) -> bool {
-        let is_handed_over = self.handover.is_none()
-            || (self.has_handed_over() && self.shard.gauges().calls == 0 && self.are_links_quiet(driver.connections()));
         let are_links_quiet = self.are_links_quiet(driver.connections());
+        let is_handed_over = self.handover.is_none() || (are_links_quiet && self.has_handed_over() && self.shard.gauges().calls == 0);
         let Some(drain) = &mut self.drain else { return false };
         if driver.connections().open_count() == 0 && is_handed_over && !drain.has_drained {
             drain.has_drained = true;

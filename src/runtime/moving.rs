@@ -15,7 +15,7 @@ use super::frame::Frame;
 use super::place::Place;
 use super::session::is_foreign;
 use crate::api::Failure;
-use crate::control::handover::{Handover, Site, Tally, Word};
+use crate::control::handover::{Handover, Site, Word};
 use crate::control::{Members, NodeId};
 
 impl Core {
@@ -115,7 +115,6 @@ impl Core {
             return;
         }
         self.is_handover_due = false;
-        let before = self.handover.as_ref().map(|handover| handover.tally());
         let words = self.hand(connections, |handover, site| {
             handover.step(site);
             handover.take_words()
@@ -123,20 +122,15 @@ impl Core {
         for (to, word) in words.into_iter().flatten() {
             self.say_to_receiver(connections, to, word);
         }
-        self.tell_done(connections, before.unwrap_or_default());
+        self.tell_done(connections);
         self.settle(connections);
         self.go_on(connections);
     }
 
-    fn tell_done(&mut self, connections: &mut Connections, before: Tally) {
+    fn tell_done(&mut self, connections: &mut Connections) {
         let Some(handover) = &mut self.handover else { return };
         let Some(epoch) = handover.take_done() else { return };
-        let tally = handover.tally();
         let others: Vec<NodeId> = handover.others().collect();
-        if tally != before {
-            let core = self.desk.core.0;
-            log::debug!(core, epoch, rings = tally.rings, delivered = tally.messages; "what this core had of other nodes' is handed over");
-        }
         others.into_iter().for_each(|node| self.say_done(connections, node, epoch));
     }
 

@@ -12,8 +12,6 @@ use crate::queue::QueueIndex;
 use crate::shard::Shard;
 use crate::time::Time;
 
-use super::detour::moved;
-
 /// What became of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unpacked {
@@ -94,12 +92,7 @@ impl Shard {
         let Some(id) = self.handover.arrivals.find(name) else { return };
         let cuts: Vec<Cut> = self.handover.arrivals.get_mut(id).transfers.iter().filter(|of| !of.is_opening).map(|of| of.cut).collect();
         cuts.into_iter().for_each(|cut| self.discard(now, name, cut));
-        let Some(id) = self.handover.arrivals.find(name) else { return };
-        let held = self.handover.arrivals.let_through(id);
-        self.uncharge_held(&held);
-        for held in held {
-            out.answer(held.ticket, moved(held.command, held.standing.since));
-        }
+        self.turn_back(name, out);
     }
 
     /// Keeps a chunk. It is all the same whether it was expected: a copy that comes to a partition that is in use is appended to it.
