@@ -30,6 +30,7 @@ impl Core {
         payloads.clear();
         payloads.push(Payload::from(call.payload));
         let place = self.placement.of_partition(asking.tenant, &call.queue, &call.partition)?;
+        self.feel_pull(asking.id, place);
         let ticket = self.await_answer(&asking, Asked::Call { place });
         let command = Command::Call {
             tenant: asking.tenant,
@@ -48,6 +49,7 @@ impl Core {
     /// An ordinary push to a call's inbox: its first message is the answer.
     pub(super) fn push_to_inbox(&mut self, asking: Asking<'_>, place: Place, inbox: u64, payloads: &[Payload]) {
         let Some((payload, late)) = payloads.split_first() else { return };
+        self.feel_pull(asking.id, place);
         let ticket = self.await_answer(&asking, Asked::InboxPush { count: payloads.len() });
         let items = [ReplyItem { index: 0, inbox, payload, late_count: late.len() as u32 }];
         self.give(asking.connections, place, ticket, Command::Reply { tenant: asking.tenant, items: &items });
@@ -96,14 +98,16 @@ impl Core {
         }
         let replying = Replying::new(ids, outcomes, queue_items, to_inboxes.len() + to_queues.len());
         let ticket = self.await_answers(&asking, Asked::Reply(Box::new(replying)), to_queues.len() as u32);
-        for (shard, items) in &to_inboxes {
-            self.give(asking.connections, *shard, ticket, Command::Reply { tenant, items });
+        for (place, items) in &to_inboxes {
+            self.feel_pull(asking.id, *place);
+            self.give(asking.connections, *place, ticket, Command::Reply { tenant, items });
         }
         let mut payloads = std::mem::take(&mut self.payloads);
         for (nth, (place, queue, payload)) in (1..).zip(&to_queues) {
             payloads.clear();
             payloads.push(Payload::from(*payload));
             let command = Command::Push { tenant, queue, partition: DEFAULT_PARTITION, payloads: &mut payloads };
+            self.feel_pull(asking.id, *place);
             self.give(asking.connections, *place, Ticket(ticket.0 + nth), command);
         }
         self.payloads = payloads;
@@ -182,6 +186,7 @@ impl Core {
             session.pending = Some(Pending { ticket, delivery, asked: Asked::Next { place: wait.map(|_| place), results } });
         }
         let command = self.pop_command(rest.tenant, pop, wait);
+        self.feel_pull(id, place);
         self.give(connections, place, ticket, command);
     }
 }

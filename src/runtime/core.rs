@@ -181,6 +181,10 @@ impl Core {
                 self.desk.sessions.open(id);
                 // A handshake may take no longer than a request's head.
                 let is_secured = !self.has_tls;
+                if self.sends_away() {
+                    // Another core passed it here just now.
+                    return self.close(connections, id);
+                }
                 self.expect_within(id, if is_secured { self.http.idle_timeout } else { Some(self.http.header_timeout) });
             }
             Event::Secured(id) => self.expect_within(id, self.http.idle_timeout),
@@ -198,6 +202,7 @@ impl Core {
                 if self.note_read(connections, id) {
                     self.settle(connections);
                 }
+                self.let_near(connections, id);
             }
             Event::Closed { id, sent, begun } => self.closed(connections, id, sent, begun),
             Event::Woken => {}

@@ -210,6 +210,7 @@ impl Core {
             }
             Target::Queue(queue) => {
                 let place = self.placement.of_partition(asking.tenant, &queue, &push.partition)?;
+                self.feel_pull(asking.id, place);
                 let ticket = self.await_answer(&asking, Asked::Push);
                 let command = Command::Push { tenant: asking.tenant, queue: &queue, partition: &push.partition, payloads: &mut payloads };
                 self.give(asking.connections, place, ticket, command);
@@ -225,6 +226,7 @@ impl Core {
         let pop = query::pop(params)?;
         self.check_grant(asking.tenant)?;
         let place = self.placement.of_pop(asking.tenant, &pop.queue, pop.partition.as_deref())?;
+        self.feel_pull(asking.id, place);
         if self.sends_away() && pop.wait.is_some() {
             return Err(Failure::OwnerMoved);
         }
@@ -267,6 +269,7 @@ impl Core {
         let gather = Gather::new(Wanted::Ack { ids, outcomes }, by_place.iter().map(|(place, _)| *place));
         let ticket = self.await_answer(&asking, Asked::Gathered(Box::new(gather)));
         for (place, items) in by_place {
+            self.feel_pull(asking.id, place);
             let command = Command::Ack { tenant: asking.tenant, queue: &queue, group: &group, items: &items };
             self.give(asking.connections, place, ticket, command);
         }

@@ -17,6 +17,7 @@ mod gather;
 mod intake;
 mod linking;
 mod moving;
+mod nearing;
 mod peer;
 mod peering;
 mod place;

@@ -11,6 +11,7 @@ use mayfly_shards::{Receipt, ShardIndex, Tenant, Ticket, Undelivered};
 use smallvec::SmallVec;
 
 use super::gather::Gather;
+use super::nearing::Pull;
 use super::place::Place;
 use super::replying::Replying;
 use super::subscribing::Subscription;
@@ -224,6 +225,8 @@ pub(super) struct Session {
     pub(super) is_paused: bool,
     /// It has not read its answers: its requests wait.
     pub(super) is_choked: bool,
+    /// The core that its requests are for.
+    pub(super) pull: Pull,
     /// The client sent its FIN: what is here is answered, then the connection closes.
     pub(super) is_finished: bool,
     /// The last answer is written.

@@ -86,11 +86,6 @@ impl Accepting {
         has_room.then_some(socket)
     }
 
-    /// Whether it accepts no more.
-    pub(super) fn is_stopped(&self) -> bool {
-        self.stopped
-    }
-
     /// Accepts no more; the listeners are closed.
     pub(super) fn stop(&mut self, queue: &mut Queue) {
         self.stopped = true;

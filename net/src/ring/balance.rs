@@ -1,4 +1,5 @@
-//! Connections spread evenly over cores: a core that accepts one passes it to the core that has the fewest, before anything is read.
+//! Connections spread over cores: a core that accepts one passes it to the core that has the fewest, before anything is read; later an idle
+//! one may be passed to the core that its requests are for ([`super::Connections::pass_on`]).
 //!
 //! The kernel spreads by a hash (SO_REUSEPORT), which is even only for very many connections: of a dozen on two cores one had ten,
 //! and a core's throughput ends with the busiest.
@@ -8,7 +9,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 use crossbeam::queue::ArrayQueue;
 use crossbeam::utils::CachePadded;
@@ -17,10 +18,14 @@ use crate::mesh::Waker;
 
 /// Sockets on their way to one core; beyond, a core keeps what it accepts.
 const ARRIVALS_MAX: usize = 256;
+/// A core that worked more of its last window is passed no connection for nearness' sake.
+const BUSY_PERMILLE_MAX: u32 = 750;
 
 #[derive(Debug)]
 struct Seat {
     count: CachePadded<AtomicUsize>,
+    /// Thousandths of the last window that it worked.
+    busy_permille: AtomicU32,
     arrivals: ArrayQueue<OwnedFd>,
     waker: Arc<Waker>,
 }
@@ -38,6 +43,7 @@ impl Share {
     pub fn of_cores(wakers: &[Arc<Waker>]) -> Vec<Self> {
         let seat = |waker: &Arc<Waker>| Seat {
             count: CachePadded::new(AtomicUsize::new(0)),
+            busy_permille: AtomicU32::new(0),
             arrivals: ArrayQueue::new(ARRIVALS_MAX),
             waker: Arc::clone(waker),
         };
@@ -68,9 +74,21 @@ impl Share {
         kept
     }
 
-    /// The socket, when the other core's queue is full.
-    fn pass(&self, core: usize, socket: OwnedFd) -> Option<OwnedFd> {
-        let seat = &self.seats[core];
+    /// A core that connections may be passed to: there is one of that number, and it is not busy for most of its time. What one more
+    /// connection costs there is more than its hops cost: a core that is nearly full is left to those that need it.
+    pub(super) fn with_time(&self, core: usize) -> Option<u16> {
+        let seat = self.seats.get(core)?;
+        (seat.busy_permille.load(Relaxed) <= BUSY_PERMILLE_MAX).then_some(core as u16)
+    }
+
+    /// Tells the others how busy this core is.
+    pub(super) fn say_busy(&self, permille: u32) {
+        self.seats[self.core].busy_permille.store(permille, Relaxed);
+    }
+
+    /// The socket, when the other core is not there or its queue is full.
+    pub(super) fn pass(&self, core: usize, socket: OwnedFd) -> Option<OwnedFd> {
+        let Some(seat) = self.seats.get(core) else { return Some(socket) };
         seat.count.fetch_add(1, Relaxed);
         if let Err(socket) = seat.arrivals.push(socket) {
             seat.count.fetch_sub(1, Relaxed);

@@ -24,21 +24,23 @@ pub(super) mod operation {
 /// Facts and wishes about a connection.
 pub(super) mod flag {
     /// In the list of slots to be settled.
-    pub(in crate::ring) const TOUCHED: u8 = 1;
+    pub(in crate::ring) const TOUCHED: u16 = 1;
     /// The caller does not want to read.
-    pub(in crate::ring) const PAUSED: u8 = 2;
+    pub(in crate::ring) const PAUSED: u16 = 2;
     /// The peer's FIN was received.
-    pub(in crate::ring) const FINISHED: u8 = 4;
+    pub(in crate::ring) const FINISHED: u16 = 4;
     /// `HangUp` was told; it is told once per pause.
-    pub(in crate::ring) const HUNG_UP: u8 = 8;
+    pub(in crate::ring) const HUNG_UP: u16 = 8;
     /// The batch of completions being handled holds bytes of this connection that were not shown yet.
-    pub(in crate::ring) const BYTES_AHEAD: u8 = 16;
+    pub(in crate::ring) const BYTES_AHEAD: u16 = 16;
     /// In the list of slots whose `Closed` is to be told.
-    pub(in crate::ring) const CLOSED: u8 = 32;
+    pub(in crate::ring) const CLOSED: u16 = 32;
     /// In the line of handshakes.
-    pub(in crate::ring) const IN_LINE: u8 = 64;
+    pub(in crate::ring) const IN_LINE: u16 = 64;
     /// `Finished` was told: by the peer's close_notify or its FIN, whichever came first.
-    pub(in crate::ring) const END_TOLD: u8 = 128;
+    pub(in crate::ring) const END_TOLD: u16 = 128;
+    /// On its way to another core: not read any more, and passed on as soon as nothing is in flight.
+    pub(in crate::ring) const LEAVING: u16 = 256;
 }
 
 /// Where a connection is between accept and close.
@@ -61,7 +63,9 @@ pub(super) struct Connection {
     /// Bits of [`operation`].
     pub(super) in_flight: u8,
     /// Bits of [`flag`].
-    pub(super) flags: u8,
+    pub(super) flags: u16,
+    /// The core that it goes to, when it is leaving.
+    pub(super) leaves_for: u16,
     /// Adopted: it counts for no bound on accepted connections, and for no balance.
     pub(super) is_link: bool,
     pub(super) output: Output,
@@ -86,6 +90,7 @@ impl Connection {
             phase: Phase::Free,
             in_flight: 0,
             flags: 0,
+            leaves_for: 0,
             is_link: false,
             output: Output::default(),
             seal: None,
@@ -95,7 +100,7 @@ impl Connection {
         }
     }
 
-    pub(super) fn has(&self, flag: u8) -> bool {
+    pub(super) fn has(&self, flag: u16) -> bool {
         self.flags & flag != 0
     }
 
@@ -106,10 +111,17 @@ impl Connection {
     /// Whether bytes should be read, to be shown or to be dropped.
     pub(super) fn wants_bytes(&self) -> bool {
         match self.phase {
-            Phase::Open => self.flags & (flag::PAUSED | flag::FINISHED) == 0,
+            Phase::Open => self.flags & (flag::PAUSED | flag::FINISHED | flag::LEAVING) == 0,
             Phase::Flushing | Phase::Draining => !self.has(flag::FINISHED),
             Phase::Free | Phase::Dying => false,
         }
+    }
+
+    /// Whether another core could go on with it: nothing but a receive is in flight, and nothing is to be sent or was said for the last time.
+    pub(super) fn may_leave(&self) -> bool {
+        let is_plain = self.seal.is_none() && !self.is_link;
+        let is_idle = self.in_flight & !operation::RECEIVE == 0 && self.output.unsent_bytes() == 0;
+        is_plain && is_idle && self.phase == Phase::Open && self.flags & (flag::PAUSED | flag::FINISHED | flag::BYTES_AHEAD) == 0
     }
 
     /// The descriptor, for operations of the ring. Only of a slot that is not free.

@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 
 use socket2::SockRef;
 
+use super::balance::Share;
 use super::connection::{Connection, Phase, flag, operation};
 use super::output::SpareBuffers;
 use super::{ConnectionId, DRIVER_SLOT, Output};
@@ -20,6 +21,8 @@ const TICK_COUNT: usize = 512;
 
 /// The connections of one core. Ids that are not valid any more are ignored: their `Closed` was or will be told.
 pub struct Connections {
+    /// This core's part in the spreading of connections.
+    pub(super) share: Option<Share>,
     pub(super) slots: Vec<Connection>,
     free: Vec<u32>,
     /// Slots whose wishes may differ from what is in flight.
@@ -28,6 +31,8 @@ pub struct Connections {
     pub(super) closed: Vec<u32>,
     pub(super) spare: SpareBuffers,
     pub(super) deadlines: Deadlines,
+    /// Slots that are leaving with nothing in flight any more.
+    pub(super) leaving: Vec<u32>,
     /// Connections whose bytes were sent at once, each to be told `Sent`.
     pub(super) sent_now: Vec<ConnectionId>,
     /// The bytes that are being told are all that this turn has to tell.
@@ -40,12 +45,14 @@ pub struct Connections {
 }
 
 impl Connections {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(share: Option<Share>) -> Self {
         Self {
+            share,
             slots: Vec::new(),
             free: Vec::new(),
             touched: Vec::new(),
             closed: Vec::new(),
+            leaving: Vec::new(),
             spare: SpareBuffers::new(),
             deadlines: Deadlines::new(TICK_NS, TICK_COUNT),
             sent_now: Vec::new(),
@@ -156,6 +163,20 @@ impl Connections {
     /// Reads again.
     pub fn resume(&mut self, id: ConnectionId) {
         self.change(id, |connection| connection.flags &= !flag::PAUSED);
+    }
+
+    /// Passes an idle connection on to another core, which opens it as if it had accepted it: here `Closed` is told, and nothing of it is
+    /// lost, as it is not read before nothing is in flight here. Only a wish: what arrives first, an end or bytes, is told here and the
+    /// connection stays, as it does when it is not idle (unsent output, paused, finished), with TLS, as a link, without a
+    /// [`super::DriverConfig::share`], or when the other core is busy for most of its time.
+    pub fn pass_on(&mut self, id: ConnectionId, core: usize) {
+        let Some(core) = self.share.as_ref().and_then(|share| share.with_time(core)) else { return };
+        self.change(id, |connection| {
+            if connection.may_leave() {
+                connection.flags |= flag::LEAVING;
+                connection.leaves_for = core;
+            }
+        });
     }
 
     /// Closes after everything appended was sent, and so that the peer can read it: sends FIN, reads and drops what the peer still

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::accept::Accepting;
 use super::balance::Share;
+use super::busy::Busy;
 use super::connection::{Phase, flag, operation};
 use super::queue::{Completion, Queue};
 use super::secure::Secure;
@@ -120,7 +121,7 @@ pub struct Driver {
     pub(super) clock: Clock,
     pub(super) sleeper: Sleeper,
     accepting: Accepting,
-    share: Option<Share>,
+    pub(super) busy: Busy,
     bounds: Bounds,
     pub(super) secure: Secure,
     bell_armed: bool,
@@ -149,12 +150,12 @@ impl Driver {
             connections_max: config.connections_max,
         };
         Ok(Self {
-            connections: Connections::new(),
+            connections: Connections::new(config.share),
             queue,
             clock: config.clock,
             sleeper,
             accepting: Accepting::new(listeners),
-            share: config.share,
+            busy: Busy::default(),
             bounds,
             secure: Secure::new(config.tls),
             bell_armed: false,
@@ -196,6 +197,12 @@ impl Driver {
         self.connections.abort(id);
     }
 
+    /// The thousandths of the last tenth of a second that this core worked.
+    #[must_use]
+    pub fn busy_permille(&self) -> u32 {
+        self.busy.permille()
+    }
+
     /// Accepts no more connections and closes the listeners; open connections stay.
     pub fn stop_accepting(&mut self) {
         self.accepting.stop(&mut self.queue);
@@ -213,6 +220,7 @@ impl Driver {
     pub fn turn(&mut self, mut tell: impl FnMut(&mut Connections, Event<'_>)) -> Turn {
         self.events = 0;
         self.connections.now = self.clock.now_ns();
+        self.tell_busy();
         if self.later.is_empty() {
             self.flush_for_turn();
             self.queue.reap(TURN_COMPLETIONS, &mut self.batch);
@@ -225,6 +233,7 @@ impl Driver {
         self.tell_arrivals(&mut tell);
         self.shake_hands(&mut tell);
         self.expire(&mut tell);
+        self.pass_on(&mut tell);
         self.tell_closed(&mut tell);
         self.queue.end_turn();
         Turn { events: self.events, more: self.has_work() }
@@ -236,13 +245,14 @@ impl Driver {
             || self.secure.has_work()
             || !self.connections.touched.is_empty()
             || !self.connections.closed.is_empty()
+            || !self.connections.leaving.is_empty()
             || !self.connections.sent_now.is_empty()
             || self.has_arrived()
     }
 
     /// Whether something came from outside: completions, or sockets that other cores passed here.
     pub(super) fn has_arrived(&mut self) -> bool {
-        self.queue.ready() || self.share.as_ref().is_some_and(Share::has_arrivals)
+        self.queue.ready() || self.connections.share.as_ref().is_some_and(Share::has_arrivals)
     }
 
     /// When the driver itself has to be woken.
@@ -358,6 +368,8 @@ impl Driver {
         match connection.phase {
             Phase::Open if connection.seal.is_some() => self.ciphertext_came(slot, buffer, count, tell),
             Phase::Open => {
+                // It stays: these bytes were read here.
+                connection.flags &= !flag::LEAVING;
                 self.events += 1;
                 tell(&mut self.connections, Event::Received(id, self.queue.bytes(buffer, count)));
                 // A cancel may have come too early to find the receive: settling tries again.
@@ -443,9 +455,9 @@ impl Driver {
     }
 
     fn accepted(&mut self, completion: &Completion, tell: &mut impl FnMut(&mut Connections, Event<'_>)) {
-        let count = self.share.as_ref().map_or(self.connections.open_count(), Share::least_count);
+        let count = self.connections.share.as_ref().map_or(self.connections.open_count(), Share::least_count);
         let socket = self.accepting.accepted(completion, count < self.bounds.connections_max, self.connections.now);
-        let socket = match &self.share {
+        let socket = match &self.connections.share {
             Some(share) => socket.and_then(|socket| share.place(socket)),
             None => socket,
         };
@@ -454,14 +466,43 @@ impl Driver {
         }
     }
 
-    /// Opens what other cores passed here; a core that accepts no more closes it.
+    /// Opens what other cores passed here.
     fn tell_arrivals(&mut self, tell: &mut impl FnMut(&mut Connections, Event<'_>)) {
-        while let Some(socket) = self.share.as_ref().and_then(Share::arrival) {
-            if self.accepting.is_stopped() {
-                self.leave();
-            } else {
-                self.open(socket, tell);
+        while let Some(socket) = self.connections.share.as_ref().and_then(Share::arrival) {
+            self.open(socket, tell);
+        }
+    }
+
+    /// Tells the other cores how busy this one is.
+    fn tell_busy(&mut self) {
+        if let (Some(permille), Some(share)) = (self.busy.works(self.connections.now), &self.connections.share) {
+            share.say_busy(permille);
+        }
+    }
+
+    /// Passes on what is leaving and has nothing in flight any more.
+    fn pass_on(&mut self, tell: &mut impl FnMut(&mut Connections, Event<'_>)) {
+        while let Some(slot) = self.connections.leaving.pop() {
+            let slot = slot as usize;
+            let connection = &mut self.connections.slots[slot];
+            if !connection.has(flag::LEAVING) || connection.in_flight != 0 || !connection.may_leave() {
+                continue;
             }
+            connection.flags &= !flag::LEAVING;
+            let core = usize::from(connection.leaves_for);
+            let sent = connection.output.sent();
+            // It has a socket, as it is open, and there is a share, or it would not have begun to leave.
+            let (Some(share), Some(socket)) = (&self.connections.share, connection.socket.take()) else { continue };
+            connection.socket = share.pass(core, socket);
+            if connection.socket.is_some() {
+                // It is read here again.
+                self.connections.touch(slot);
+                continue;
+            }
+            let id = self.connections.id(slot);
+            self.tell(tell, Event::Closed { id, sent, begun: sent });
+            self.connections.release(slot);
+            self.leave();
         }
     }
 
@@ -474,7 +515,7 @@ impl Driver {
     }
 
     fn leave(&self) {
-        if let Some(share) = &self.share {
+        if let Some(share) = &self.connections.share {
             share.leave();
         }
     }

@@ -27,6 +27,7 @@
 mod accept;
 mod balance;
 mod buffers;
+mod busy;
 mod connection;
 mod connections;
 mod driver;

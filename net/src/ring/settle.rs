@@ -35,6 +35,9 @@ impl Connections {
             connection.flags |= flag::CLOSED;
             self.closed.push(slot as u32);
         }
+        if connection.has(flag::LEAVING) && connection.in_flight == 0 && connection.may_leave() {
+            self.leaving.push(slot as u32);
+        }
     }
 
     fn settle_output(&mut self, slot: usize, queue: &mut Queue, bounds: &Bounds) {
@@ -70,14 +73,14 @@ impl Connections {
             connection.in_flight |= operation::RECEIVE;
             queue.receive(connection.descriptor(), id.tag(operation::RECEIVE));
         }
-        if connection.phase != Phase::Open || !connection.has(flag::PAUSED) {
+        if connection.phase != Phase::Open || connection.flags & (flag::PAUSED | flag::LEAVING) == 0 {
             return;
         }
         if reading && !connection.doing(operation::CANCEL) {
             connection.in_flight |= operation::CANCEL;
             queue.cancel(id.tag(operation::RECEIVE), id.tag(operation::CANCEL));
         }
-        if connection.flags & (flag::FINISHED | flag::HUNG_UP) == 0 && !connection.doing(operation::HANG_UP) {
+        if connection.flags & (flag::FINISHED | flag::HUNG_UP | flag::LEAVING) == 0 && !connection.doing(operation::HANG_UP) {
             connection.in_flight |= operation::HANG_UP;
             queue.poll(connection.descriptor(), HANG_UP_EVENTS, false, id.tag(operation::HANG_UP));
         }

@@ -68,6 +68,7 @@ impl Driver {
     pub async fn sleep(&mut self, until: Option<u64>, has_mail: impl Fn() -> bool) {
         self.flush();
         let now = self.clock.now_ns();
+        self.busy.waits(now);
         let deadline = until.unwrap_or(u64::MAX).min(self.next_deadline());
         if self.has_work() || deadline <= now || has_mail() || self.spin(now, deadline, &has_mail) {
             return self.breathe().await;
