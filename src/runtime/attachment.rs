@@ -141,7 +141,7 @@ impl Attachment {
                 Event::Reading { round } => {
                     self.fill = None;
                     self.then = None;
-                    // One that is not taken is missed by the store, which begins anew.
+                    // One that is not taken is missed by nobody: the store's thread has ended.
                     let _ = self.store.ask(self.keeper.mark(round, state, now));
                 }
                 Event::Rows { round, cluster, is_first, rows } => {

@@ -239,6 +239,9 @@ impl ControlCore {
 
     /// Gives a change to the log.
     fn propose(&mut self, proposal: Proposal) {
+        if let (Change::Declare { declaration, .. }, Some(declared_at)) = (&proposal.change, &proposal.declared_at) {
+            declared_at.store(declaration.updated_at_ms, Relaxed);
+        }
         match self.consensus.propose(&proposal.change) {
             Ok(id) => {
                 if let Some(queue) = proposal.change.queue() {

@@ -4,6 +4,7 @@
 //! before anything else is appended to its connection.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mayfly_net::http::{self, Connection, DateText, OpenAnswer, OpenPiece, Status};
@@ -22,7 +23,7 @@ use super::session::{Asked, Given, Pending, Returned, Session, Sessions, core_of
 use super::subscribing::Subscription;
 use crate::api::id::Incarnation;
 use crate::api::{Failure, answer, call, quota};
-use crate::control::{Declaration, NodeId};
+use crate::control::NodeId;
 
 /// See the module.
 pub(super) struct Desk {
@@ -239,8 +240,8 @@ impl Clerk<'_> {
             (Asked::Push, Some(Answer::Pushed(count))) => {
                 self.respond(id, delivery, &http::Answer::json(Status::Created), |out| answer::pushed(out, count));
             }
-            (Asked::Configure { queue, declaration }, Some(Answer::Configured)) => {
-                self.say_configured(id, delivery, &queue, &declaration);
+            (Asked::Configure { queue, options_text, declared_at }, Some(Answer::Configured)) => {
+                self.say_configured(id, delivery, &queue, &options_text, &declared_at);
             }
             (Asked::Delete { queue, .. }, Some(Answer::Deleted { deleted, declared })) => {
                 self.respond(id, delivery, &http::Answer::json(Status::Ok), |out| answer::deleted(out, &queue, deleted, declared));
@@ -258,10 +259,11 @@ impl Clerk<'_> {
         }
     }
 
-    fn say_configured(&mut self, id: ConnectionId, delivery: http::Delivery, queue: &str, declaration: &Declaration) {
-        let updated_at = UNIX_EPOCH + Duration::from_millis(declaration.updated_at_ms);
+    fn say_configured(&mut self, id: ConnectionId, delivery: http::Delivery, queue: &str, options_text: &[u8], declared_at: &AtomicU64) {
+        // What wrote it came before what this answer came of.
+        let updated_at = UNIX_EPOCH + Duration::from_millis(declared_at.load(Relaxed));
         let head = http::Answer::json(Status::Created);
-        self.respond(id, delivery, &head, |out| answer::configured(out, queue, &declaration.options_text, updated_at));
+        self.respond(id, delivery, &head, |out| answer::configured(out, queue, options_text, updated_at));
     }
 
     /// Whether the change of a pending request holds; of a declaration or a deletion that the shards had not to be told of.
@@ -270,7 +272,9 @@ impl Clerk<'_> {
         let (Some(id), Some(Pending { delivery, asked, .. })) = (session.id, session.pending.take()) else { return };
         match (asked, outcome) {
             (_, Err(failure)) => self.fail(id, delivery, &failure),
-            (Asked::Configure { queue, declaration }, Ok(())) => self.say_configured(id, delivery, &queue, &declaration),
+            (Asked::Configure { queue, options_text, declared_at }, Ok(())) => {
+                self.say_configured(id, delivery, &queue, &options_text, &declared_at);
+            }
             (Asked::Delete { queue, .. }, Ok(())) => {
                 self.respond(id, delivery, &http::Answer::json(Status::Ok), |out| answer::deleted(out, &queue, false, false));
             }

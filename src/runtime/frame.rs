@@ -1,6 +1,7 @@
 //! What the cores of a node send each other, and the control core, over the mesh.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use mayfly_net::ring::ConnectionId;
 use mayfly_shards::{Answer, DropCause, Letter, OwnedCommand, Receipt, Reservation, Tenant, Ticket, Time, Undelivered};
@@ -83,6 +84,8 @@ pub(super) struct Proposal {
     /// Whose request; it is answered once, by [`Frame::Agreed`] or by the home's answer.
     pub(super) ticket: Ticket,
     pub(super) change: Change,
+    /// Where a declaration's time is put, for who tells the client of it: the row's, where there is one.
+    pub(super) declared_at: Option<Arc<AtomicU64>>,
     /// Of the queue that it may make.
     pub(super) reservation: Reservation,
     /// Its place among those that the control core has not answered.

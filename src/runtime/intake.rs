@@ -5,6 +5,8 @@ use mayfly_net::ring::{ConnectionId, Connections};
 use mayfly_shards::{AckItem, Command, DropCause, Payload, QueueName, ShardIndex, Span, Tenant, Ticket, Time, shard_of};
 
 use smallvec::SmallVec;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::core::Core;
@@ -291,8 +293,13 @@ impl Core {
         let configure = declaration::configure(body)?;
         self.check_grant(asking.tenant)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let declaration = Declaration { options_text: configure.options_text.into(), updated_at_ms: now.as_millis() as u64, version: None };
-        let asked = Asked::Configure { queue: (&*configure.queue).into(), declaration: declaration.clone() };
+        let updated_at_ms = now.as_millis() as u64;
+        let declaration = Declaration { options_text: configure.options_text.into(), updated_at_ms, version: None };
+        let asked = Asked::Configure {
+            queue: (&*configure.queue).into(),
+            options_text: configure.options_text.into(),
+            declared_at: Arc::new(AtomicU64::new(updated_at_ms)),
+        };
         let queue = QueueName { tenant: asking.tenant, name: (&*configure.queue).into() };
         self.propose(asking, asked, Change::Declare { queue, declaration })
     }

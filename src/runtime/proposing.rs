@@ -1,5 +1,7 @@
 //! A core's part in changes that are agreed on: it proposes them for its clients, and reserves the room for queues whose home it is.
 
+use std::sync::Arc;
+
 use mayfly_net::ring::Connections;
 use mayfly_shards::{Answer, Command, Delivery, Letter, Outbox, Receipt, Reservation, ShardIndex, Ticket, home_shard};
 use smallvec::SmallVec;
@@ -30,8 +32,12 @@ impl Core {
     /// that has to know it does, or when that could not be made certain.
     pub(super) fn propose(&mut self, asking: Asking<'_>, asked: Asked, change: Change) -> Result<(), Failure> {
         let place = self.gate.enter().ok_or(Failure::TooManyChanges)?;
+        let declared_at = match &asked {
+            Asked::Configure { declared_at, .. } => Some(Arc::clone(declared_at)),
+            _ => None,
+        };
         let ticket = self.await_answer(&asking, asked);
-        let proposal = Box::new(Proposal { ticket, change, reservation: Reservation::nothing(), _place: place });
+        let proposal = Box::new(Proposal { ticket, change, declared_at, reservation: Reservation::nothing(), _place: place });
         let first = match proposal.change.queue() {
             Some(queue) => home_shard(queue.tenant, &queue.name, self.placement.shard_count()),
             None => self.control(),

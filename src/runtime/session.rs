@@ -4,6 +4,8 @@
 //! order of their answers' place in the output.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use mayfly_net::http::{Delivery, Reader};
 use mayfly_net::ring::ConnectionId;
@@ -15,7 +17,7 @@ use super::nearing::Pull;
 use super::place::Place;
 use super::replying::Replying;
 use super::subscribing::Subscription;
-use crate::control::{Declaration, Grant};
+use crate::control::Grant;
 
 /// Bytes kept behind a request that waits; beyond, the connection is not read until it was answered.
 pub(super) const STASH_BYTES_MAX: usize = 64 << 10;
@@ -94,9 +96,11 @@ pub(super) enum Asked {
         place: Option<Place>,
         results: Vec<u8>,
     },
+    /// With the options as spelled, and the time in milliseconds of the Unix epoch, which is final when the answer comes.
     Configure {
         queue: Box<str>,
-        declaration: Declaration,
+        options_text: Box<[u8]>,
+        declared_at: Arc<AtomicU64>,
     },
     /// A grant.
     Quota {

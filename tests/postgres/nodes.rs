@@ -244,3 +244,74 @@ fn a_wrong_password_leaves_the_node_to_its_log_until_it_is_mended() {
     until("configured", RECOVERY_MAX, || configure(&mut client, "q", "{}").status == 201);
     assert_eq!(node.log().matches("password authentication failed").count(), 1);
 }
+
+#[test]
+fn a_thousand_configures_at_once_are_all_done_with_rows_and_without() {
+    const COUNT: usize = 1_000;
+    let server = Server::start();
+    for (what, arguments) in [("with rows", vec!["--postgres".to_owned(), server.url()]), ("alone", vec![])] {
+        let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+        let node = Node::start(serve(2, &arguments));
+        let mut clients: Vec<_> = (0..COUNT).map(|_| Client::connect(node.address)).collect();
+        // Some ask for the same queue: those are done one after the other.
+        let body = |number: usize| format!(r#"{{"queue":"q{}","options":{{"maxLength":{}}}}}"#, number % 900, number + 1);
+        for (number, client) in clients.iter_mut().enumerate() {
+            client.send(post("/api/v1/ephemeral/configure", &body(number)));
+        }
+        let refused = clients.iter_mut().map(|client| client.answer()).filter(|answer| answer.status != 201).count();
+        assert_eq!(refused, 0, "{what}");
+        let listed = clients[0].ask(get("/api/v1/ephemeral/queues?limit=1000")).json();
+        assert_eq!(listed["count"], 900, "{what}");
+    }
+    assert_eq!(server.sql("SELECT count(*), count(DISTINCT version) FROM mayfly.ephemeral_queues"), "900|900");
+}
+
+#[test]
+fn a_write_that_the_server_refuses_fails_alone_and_the_session_lives() {
+    let server = Server::start();
+    let node = node(&server.url());
+    let mut client = Client::connect(node.address);
+    let session = || server.sql("SELECT pid FROM pg_stat_activity WHERE application_name = 'mayfly'");
+    let before = session();
+    server.sql(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             IF NEW.queue LIKE 'raises%' THEN RAISE EXCEPTION 'not this one'; END IF;
+             IF NEW.queue LIKE 'divides%' THEN PERFORM 1 / 0; END IF;
+             RETURN NEW;
+         END $$;
+         CREATE TRIGGER refuse BEFORE INSERT ON mayfly.ephemeral_queues FOR EACH ROW EXECUTE FUNCTION refuse();
+         ALTER TABLE mayfly.ephemeral_queues ADD CONSTRAINT short CHECK (length(queue) < 20)",
+    );
+    for queue in ["raises", "divides", "longer-than-twenty-letters"] {
+        assert_unavailable(&configure(&mut client, queue, "{}"));
+        assert_eq!(configure(&mut client, "good", "{}").status, 201);
+    }
+    // Among others that are good, at once: they are not to blame.
+    let mut clients: Vec<_> = (0..50).map(|_| Client::connect(node.address)).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        let name = if number % 10 == 3 { "raises" } else { "good" };
+        client.send(post("/api/v1/ephemeral/configure", &format!(r#"{{"queue":"{name}-{number}"}}"#)));
+    }
+    for (number, client) in clients.iter_mut().enumerate() {
+        assert_eq!(client.answer().status, if number % 10 == 3 { 503 } else { 201 }, "{number}");
+    }
+    assert_eq!(session(), before, "the same session");
+    assert!(node.log().contains("not this one (SQLSTATE P0001)"), "{}", node.log());
+}
+
+#[test]
+fn a_configure_says_the_time_of_its_row() {
+    let server = Server::start();
+    // By the server's clock it is another time: an hour later.
+    server.sql("CREATE SCHEMA mayfly");
+    let node = node(&server.url());
+    server.sql(
+        "CREATE OR REPLACE FUNCTION mayfly.stamp() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             NEW.version := nextval('mayfly.row_version'); NEW.updated_at := clock_timestamp() + interval '1 hour'; RETURN NEW;
+         END $$",
+    );
+    let mut client = Client::connect(node.address);
+    let said = configure(&mut client, "q", "{}").json();
+    let row = server.sql("SELECT to_char(updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"') FROM mayfly.ephemeral_queues");
+    assert_eq!(said["updatedAt"], row.as_str());
+}

@@ -3,6 +3,7 @@
 //! The control core asks ([`Ask`]) and is told ([`Event`]); neither side waits for the other. A configure is a row first, then an entry
 //! of the log, then in every shard's memory, then answered; push, pop and ack know nothing of all this. The thread never lets a server
 //! that hangs hold a caller: a write is answered at its `due`, and what was answered as failed has happened by then or never will.
+//! Declarations that wait together are written together, so that they share a commit.
 //!
 //! Files: [`row`] what a row says; [`reconcile`] rows and log against each other, pure; [`keeper`] the control core's side of a reading;
 //! `schema`, `session` and `worker` the thread. One process has one session, so its own writes and readings are in one order.
@@ -30,8 +31,6 @@ use crate::config::PostgresTarget;
 
 /// How long a write may take from its asking to its answer.
 pub const WRITE_SPAN: Duration = Duration::from_secs(2);
-/// Writes that wait, in the channel and behind a reading each.
-const ASKS_MAX: usize = 256;
 
 /// What the control core asks of the store.
 #[derive(Debug)]
@@ -145,7 +144,7 @@ pub struct Stamp {
 /// The control core's end. The thread ends with it.
 #[derive(Debug)]
 pub struct Store {
-    asks: mpsc::Sender<Ask>,
+    asks: mpsc::UnboundedSender<Ask>,
 }
 
 impl Store {
@@ -154,16 +153,17 @@ impl Store {
     /// # Errors
     /// The system refuses a thread or its poller.
     pub fn start(target: PostgresTarget, say: impl Fn(Event) + Send + 'static) -> io::Result<Self> {
-        let (asks, heard) = mpsc::channel(ASKS_MAX);
+        let (asks, heard) = mpsc::unbounded_channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let worker = worker::Worker::new(target, heard, Box::new(say));
         std::thread::Builder::new().name("mayfly-postgres".to_owned()).spawn(move || runtime.block_on(worker.run()))?;
         Ok(Self { asks })
     }
 
-    /// Asks, without waiting. Whether it was taken: not when too much is asked already, and then nothing was done.
+    /// Asks, without waiting. How many writes may be under way is bounded by who asks: each has a client that waits. Whether it was
+    /// taken: not when the thread has ended.
     #[must_use]
     pub fn ask(&self, ask: Ask) -> bool {
-        self.asks.try_send(ask).is_ok()
+        self.asks.send(ask).is_ok()
     }
 }

@@ -107,7 +107,7 @@ impl Session {
         self.client.batch_execute(&begin).await?;
         let mut rows = Rows::default();
         // A text is cut far behind where the longest that is right ends.
-        let time = "CASE WHEN isfinite(updated_at) THEN (extract(epoch FROM updated_at) * 1000)::bigint END";
+        let time = "CASE WHEN isfinite(updated_at) THEN floor(extract(epoch FROM updated_at) * 1000)::bigint END";
         let queues = format!(
             "SELECT tenant_id::text, left(queue::text, 1024), left(options::text, 65536), version, {time} FROM mayfly.ephemeral_queues"
         );
@@ -150,9 +150,33 @@ impl Session {
                 self.client.query_typed_opt(REVOKE, &[begun_by, text(&tenant)]).await
             }
         };
-        let row = row?.ok_or(Trouble::Late)?;
-        let number = |at| row.try_get::<_, i64>(at).map(|number| u64::try_from(number).unwrap_or(0));
-        Ok(Stamp { version: number(0)?, updated_at_ms: number(1)? })
+        stamp(&row?.ok_or(Trouble::Late)?, 0)
+    }
+
+    /// Declarations of different queues, all of them or none, begun at `begun_by`. A stamp for each; None: it came too late.
+    pub(super) async fn declare(&self, declarations: &[&Write], begun_by: Instant) -> Result<Vec<Option<Stamp>>, Trouble> {
+        let begun_by_ms = self.server_time_ms(begun_by);
+        let parts = declarations.iter().filter_map(|write| match write {
+            Write::Declare { queue, options } => Some((uuid_text(queue.tenant.0), &*queue.name, options.plain_text())),
+            Write::Delete { .. } | Write::Grant { .. } => None,
+        });
+        let (mut tenants, mut names, mut options) = (Vec::new(), Vec::new(), Vec::new());
+        for (tenant, name, text) in parts {
+            tenants.push(tenant);
+            names.push(name);
+            options.push(text);
+        }
+        let parameters: [Parameter<'_>; 4] =
+            [(&begun_by_ms, Type::INT8), (&tenants, Type::TEXT_ARRAY), (&names, Type::TEXT_ARRAY), (&options, Type::TEXT_ARRAY)];
+        let mut stamps = vec![None; tenants.len()];
+        for row in self.client.query_typed(DECLARE_ALL, &parameters).await? {
+            let (tenant, name): (&str, &str) = (row.try_get(0)?, row.try_get(1)?);
+            let place = (0..stamps.len()).find(|place| tenants[*place] == tenant && names[*place] == name);
+            if let Some(place) = place {
+                stamps[place] = Some(stamp(&row, 2)?);
+            }
+        }
+        Ok(stamps)
     }
 
     fn server_time_ms(&self, at: Instant) -> i64 {
@@ -217,7 +241,14 @@ const DECLARE: &str = "
 INSERT INTO mayfly.ephemeral_queues (tenant_id, queue, options)
 SELECT $2::text::uuid, $3, $4::text::jsonb WHERE extract(epoch FROM clock_timestamp()) * 1000 < $1
 ON CONFLICT (tenant_id, queue) DO UPDATE SET options = EXCLUDED.options
-RETURNING version, (extract(epoch FROM updated_at) * 1000)::bigint";
+RETURNING version, floor(extract(epoch FROM updated_at) * 1000)::bigint";
+
+const DECLARE_ALL: &str = "
+INSERT INTO mayfly.ephemeral_queues (tenant_id, queue, options)
+SELECT tenant::uuid, queue, options::jsonb FROM unnest($2::text[], $3::text[], $4::text[]) AS new(tenant, queue, options)
+ WHERE extract(epoch FROM clock_timestamp()) * 1000 < $1
+ON CONFLICT (tenant_id, queue) DO UPDATE SET options = EXCLUDED.options
+RETURNING tenant_id::text, queue, version, floor(extract(epoch FROM updated_at) * 1000)::bigint";
 
 /// The version is taken once the row is locked, so that it is higher than the row's; and also when there is no row.
 const DELETE: &str = "
@@ -233,7 +264,7 @@ INSERT INTO mayfly.ephemeral_quota (tenant_id, enabled, max_bytes, max_queues, m
 SELECT $2::text::uuid, $3, $4, $5, $6, $7 WHERE extract(epoch FROM clock_timestamp()) * 1000 < $1
 ON CONFLICT (tenant_id) DO UPDATE SET enabled = EXCLUDED.enabled, max_bytes = EXCLUDED.max_bytes, max_queues = EXCLUDED.max_queues,
     max_msgs_per_sec = EXCLUDED.max_msgs_per_sec, max_parked = EXCLUDED.max_parked
-RETURNING version, (extract(epoch FROM updated_at) * 1000)::bigint";
+RETURNING version, floor(extract(epoch FROM updated_at) * 1000)::bigint";
 
 const REVOKE: &str = "
 WITH due AS MATERIALIZED (SELECT clock_timestamp() AS at),
@@ -268,6 +299,12 @@ UPDATE mayfly.ephemeral_quota SET enabled = $3, max_bytes = $4, max_queues = $5,
 
 const RENEW_GRANT: &str =
     "UPDATE mayfly.ephemeral_quota SET enabled = enabled WHERE tenant_id = $1::text::uuid AND coalesce(version, 0) = $2";
+
+/// A row's version and time, in the columns from `at` on.
+fn stamp(row: &Row, at: usize) -> Result<Stamp, Trouble> {
+    let number = |at| row.try_get::<_, i64>(at).map(|number| u64::try_from(number).unwrap_or(0));
+    Ok(Stamp { version: number(at)?, updated_at_ms: number(at + 1)? })
+}
 
 fn text(text: &String) -> Parameter<'_> {
     (text, Type::TEXT)

@@ -3,7 +3,7 @@
 use std::error::Error as _;
 use std::fmt;
 
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{Severity, SqlState};
 
 use crate::config::PostgresTarget;
 
@@ -31,13 +31,19 @@ pub(super) enum Trouble {
 }
 
 impl Trouble {
-    /// Whether the session can go on: the server is there and refused this one write alone.
+    /// Whether the session can go on: the server is there and refused this one write alone, for its rows, their constraints and triggers, its
+    /// rights, its time, or because it takes none. Not when the schema is not what it was: a new session makes it.
     pub(super) fn is_of_one_write(&self) -> bool {
         let Self::Refused(error) = self else { return false };
-        !error.is_closed()
-            && error.code().is_some_and(|code| {
-                [SqlState::READ_ONLY_SQL_TRANSACTION, SqlState::QUERY_CANCELED, SqlState::LOCK_NOT_AVAILABLE].contains(code)
-            })
+        let Some(of_server) = error.as_db_error().filter(|_| !error.is_closed()) else { return false };
+        let lacks_schema = [
+            SqlState::UNDEFINED_TABLE,
+            SqlState::UNDEFINED_COLUMN,
+            SqlState::UNDEFINED_FUNCTION,
+            SqlState::INVALID_SCHEMA_NAME,
+            SqlState::INVALID_COLUMN_REFERENCE,
+        ];
+        of_server.parsed_severity() == Some(Severity::Error) && !lacks_schema.contains(of_server.code())
     }
 
     pub(super) const fn is_foreign(&self) -> bool {

@@ -1,10 +1,10 @@
 //! The store's thread: attach, serve, and when the server is out of reach say so and try again.
 //!
-//! Invariants: a write is answered once, at its `due` at the latest, whatever the server does; at most [`ASKS_MAX`] wait behind a reading;
-//! while there is no session every write is refused at once; the pause between attempts and what one attempt may hang sum to less than
+//! Invariants: a write is answered once, at its `due` at the latest, whatever the server does; writes of one row are done in the order in
+//! which they were asked; while there is no session every write is refused at once; the pause between attempts and what one attempt may hang sum to less than
 //! the ten seconds within which the node is to find a server that came back.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
@@ -19,8 +19,8 @@ use super::trouble::Trouble;
 use super::{About, Ask, Event, Write};
 use crate::config::PostgresTarget;
 
-/// Writes held behind a reading.
-const ASKS_MAX: usize = super::ASKS_MAX;
+/// Declarations written with one statement.
+const TOGETHER_MAX: usize = 256;
 /// How often rows are read while all is well.
 const READ_EVERY: Duration = Duration::from_secs(30);
 /// Pauses between attempts to attach.
@@ -36,6 +36,8 @@ struct Waiting {
     ticket: u64,
     write: Write,
     due: Instant,
+    /// The server refused it together with others.
+    is_alone: bool,
 }
 
 /// What the control core answered to a reading.
@@ -47,7 +49,7 @@ enum Reply {
 /// See the module.
 pub(super) struct Worker {
     target: PostgresTarget,
-    asks: mpsc::Receiver<Ask>,
+    asks: mpsc::UnboundedReceiver<Ask>,
     say: Box<dyn Fn(Event) + Send>,
     round: u64,
     reply: Option<Reply>,
@@ -58,7 +60,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn new(target: PostgresTarget, asks: mpsc::Receiver<Ask>, say: Box<dyn Fn(Event) + Send>) -> Self {
+    pub(super) fn new(target: PostgresTarget, asks: mpsc::UnboundedReceiver<Ask>, say: Box<dyn Fn(Event) + Send>) -> Self {
         Self {
             target,
             asks,
@@ -133,6 +135,11 @@ impl Worker {
     async fn serve_until_read(&mut self, session: &mut Session) -> Result<(), Trouble> {
         let read_at = Instant::now() + READ_EVERY;
         while Instant::now() < read_at {
+            self.note_all();
+            if let Some(together) = self.next_together() {
+                self.declare(session, together).await?;
+                continue;
+            }
             if let Some(waiting) = self.waiting.pop_front() {
                 self.write(session, waiting).await?;
                 continue;
@@ -146,8 +153,60 @@ impl Worker {
         Ok(())
     }
 
+    /// Takes in what was asked meanwhile, so that it can be done together.
+    fn note_all(&mut self) {
+        while let Ok(ask) = self.asks.try_recv() {
+            self.note(ask);
+        }
+    }
+
+    /// The declarations at the head of what waits, when there are several, each of another queue.
+    fn next_together(&mut self) -> Option<Vec<Waiting>> {
+        let mut queues = HashSet::new();
+        let mut count = 0;
+        for waiting in self.waiting.iter().take(TOGETHER_MAX) {
+            let Write::Declare { queue, .. } = &waiting.write else { break };
+            if waiting.is_alone || !queues.insert(queue) {
+                break;
+            }
+            count += 1;
+        }
+        (count > 1).then(|| self.waiting.drain(..count).collect())
+    }
+
+    /// Writes declarations with one statement; when the server refuses that, each by itself, as one of them may be to blame.
+    async fn declare(&mut self, session: &Session, together: Vec<Waiting>) -> Result<(), Trouble> {
+        // They were asked in this order: the first is due first.
+        let Some(due) = together.first().map(|first| first.due) else { return Ok(()) };
+        let (begun_by, now) = (due - STATEMENT_SPAN, Instant::now());
+        let writes: Vec<_> = together.iter().map(|waiting| &waiting.write).collect();
+        let outcome = match now < begun_by {
+            true => self.during(due - now, "writes", session.declare(&writes, begun_by.into_std())).await.and_then(|done| done),
+            false => Err(Trouble::Late),
+        };
+        match outcome {
+            Ok(stamps) => {
+                self.refused.is_over();
+                for (waiting, stamp) in together.iter().zip(stamps) {
+                    (self.say)(Event::Done { ticket: waiting.ticket, stamp });
+                }
+                Ok(())
+            }
+            Err(trouble) if trouble.is_of_one_write() || matches!(trouble, Trouble::Late) => {
+                for waiting in together.into_iter().rev() {
+                    self.waiting.push_front(Waiting { is_alone: true, ..waiting });
+                }
+                Ok(())
+            }
+            Err(trouble) => {
+                together.iter().for_each(|waiting| self.refuse(waiting.ticket));
+                Err(trouble)
+            }
+        }
+    }
+
     async fn write(&mut self, session: &Session, waiting: Waiting) -> Result<(), Trouble> {
-        let Waiting { ticket, write, due } = waiting;
+        let Waiting { ticket, write, due, .. } = waiting;
         let begun_by = due - STATEMENT_SPAN;
         let now = Instant::now();
         if now >= begun_by {
@@ -234,11 +293,11 @@ impl Worker {
         }
     }
 
-    /// Takes in what was asked: a write waits for its turn, or is refused when there is no session or too many wait.
+    /// Takes in what was asked: a write waits for its turn, or is refused when there is no session.
     fn note(&mut self, ask: Ask) {
         match ask {
-            Ask::Write { ticket, write, due } if self.is_attached && self.waiting.len() < ASKS_MAX => {
-                self.waiting.push_back(Waiting { ticket, write, due: due.into() });
+            Ask::Write { ticket, write, due } if self.is_attached => {
+                self.waiting.push_back(Waiting { ticket, write, due: due.into(), is_alone: false });
             }
             Ask::Write { ticket, .. } => self.refuse(ticket),
             Ask::Known { round, about } if round == self.round => self.reply = Some(Reply::Known(about)),
