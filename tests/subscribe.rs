@@ -1,6 +1,7 @@
 //! Subscriptions on a real node: messages as server-sent events, who is given which, and what is left when a client goes.
 
 mod process;
+mod tokens;
 
 use std::io::{ErrorKind, Read as _};
 use std::net::TcpStream;
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use process::client::{Client, get, pop, post, push};
 use process::{Node, serve};
-use serde_json::Value;
+use serde_json::{Value, json};
 use socket2::SockRef;
 
 /// How long something that must happen may take on a busy test machine.
@@ -334,4 +335,30 @@ fn a_stream_ends_whole_when_the_node_stops() {
     for stream in &mut streams {
         stream.until("last chunk", |stream| stream.is_ended);
     }
+}
+
+#[test]
+fn a_stream_ends_when_its_token_does_and_is_given_nothing_behind_it() {
+    let node = Node::start(serve(2, &["--jwt-enabled", "on", "--jwt-secret", tokens::SECRET, "--jwt-clock-skew", "0"]));
+    let token = |more| tokens::token("read-write", more);
+    let mut pusher = Client::connect(node.address);
+    let mut push = |payload: u64| {
+        let request =
+            push("q", "Default", [payload]).replacen("Host: h", &format!("Host: h\r\nAuthorization: Bearer {}", token(json!({}))), 1);
+        assert_eq!(pusher.ask(request).status, 201);
+    };
+    let until = tokens::now() + 3;
+    let short = token(json!({ "exp": until }));
+    let mut streams =
+        [Stream::open(&node, &format!("&access_token={short}")), Stream::open(&node, &format!("&access_token={}", token(json!({}))))];
+    push(1);
+    for stream in &mut streams {
+        assert_eq!(stream.payloads(1), numbers(1..2));
+    }
+    let [short, long] = &mut streams;
+    short.until("ended", |stream| stream.is_ended);
+    assert!(tokens::now() >= until, "not before");
+    push(2);
+    assert_eq!(long.payloads(2), numbers(1..3));
+    assert_eq!(short.events().len(), 1);
 }

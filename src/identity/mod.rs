@@ -15,7 +15,7 @@ pub mod token;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use mayfly_net::http::{Head, query};
 use mayfly_shards::Tenant;
@@ -171,6 +171,34 @@ impl Identities {
             (Self::Header, _) => Ok(Claims::of(head).tenant()?.ok_or(Fault::Missing(TENANT_HEADER))?),
             (Self::Token(bearers), _) => bearers.identify(endpoint, head, seconds_now()),
         }
+    }
+}
+
+/// Streams, which outlive their request's head but not its token.
+impl Identities {
+    /// The token by which a stream was allowed, to be asked about again; None: by none.
+    #[must_use]
+    pub fn token_of(&self, head: &Head<'_>) -> Option<Arc<[u8]>> {
+        let Self::Token(bearers) = self else { return None };
+        if bearers.authority.skips(head.path) {
+            return None;
+        }
+        match Claims::of(head).token() {
+            Ok(Some(token)) => Some(token.into()),
+            Ok(None) => parameter(head).ok().map(|token| token.into_bytes().into()),
+            Err(_) => None,
+        }
+    }
+
+    /// How long a token holds from now on, as far as it says; its key may go before.
+    ///
+    /// # Errors
+    /// It holds no more.
+    pub fn holds_for(&mut self, token: &[u8]) -> Result<Duration, Failure> {
+        let Self::Token(bearers) = self else { return Ok(Duration::MAX) };
+        let until = bearers.grantee(token, seconds_now())?.until;
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Ok(Duration::from_secs(until.unsigned_abs()).saturating_sub(since))
     }
 }
 

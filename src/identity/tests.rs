@@ -19,7 +19,7 @@ fn keyed(algorithms: &[Algorithm]) -> TokenSettings {
         algorithms: algorithms.to_vec(),
         secret: Some(Secret(tokens::SECRET.to_owned())),
         public_key: (!has(&[Algorithm::HS256, Algorithm::HS384, Algorithm::HS512])).then(|| public_key.to_owned()),
-        clock_skew: std::time::Duration::ZERO,
+        clock_skew: Duration::ZERO,
         ..TokenSettings::default()
     }
 }
@@ -88,7 +88,7 @@ fn what_a_token_says_is_checked_claim_by_claim() {
     let settings = TokenSettings {
         issuer: Some("idp".to_owned()),
         audience: Some("mayfly".to_owned()),
-        clock_skew: std::time::Duration::from_secs(30),
+        clock_skew: Duration::from_secs(30),
         ..keyed(&[Algorithm::HS256])
     };
     let fault = |more: Value| {

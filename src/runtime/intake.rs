@@ -65,7 +65,10 @@ impl Core {
             Route::Ack => self.ack(asking, request.body),
             Route::Call => self.call(asking, request.body),
             Route::Reply => self.reply(asking, request.body),
-            Route::Subscribe => self.subscribe(asking, http::EventStream::of(&request.head), params),
+            Route::Subscribe => {
+                let token = self.identities.token_of(&request.head);
+                self.subscribe(asking, http::EventStream::of(&request.head), params, token)
+            }
             Route::Configure => self.configure(asking, request.body),
             Route::Reset => self.reset(asking, request.body),
             Route::Delete => self.delete(asking, found.segment, params),

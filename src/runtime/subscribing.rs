@@ -5,7 +5,7 @@
 //! that there is room to wait, so a refusal of either comes before the stream begins. The others wait until it is time for a comment.
 //!
 //! Invariants: a subscription that is not closing has a pop pending, or is held by its output; its connection reads no other request; a
-//! private group is told to its queue's home as left exactly once, after its last pop was cancelled or answered.
+//! stream ends when the token that allowed it does not hold any more; a private group is told to its queue's home as left exactly once, after its last pop was cancelled or answered.
 
 use std::sync::Arc;
 
@@ -44,11 +44,19 @@ pub(super) struct Subscription {
     is_held: bool,
     /// How its request is answered if it is refused.
     delivery: mayfly_net::http::Delivery,
+    /// What allowed it.
+    token: Option<Arc<[u8]>>,
 }
 
 impl Core {
     /// Makes the connection a subscription.
-    pub(super) fn subscribe(&mut self, asking: Asking<'_>, stream: EventStream, params: &[u8]) -> Result<(), Failure> {
+    pub(super) fn subscribe(
+        &mut self,
+        asking: Asking<'_>,
+        stream: EventStream,
+        params: &[u8],
+        token: Option<Arc<[u8]>>,
+    ) -> Result<(), Failure> {
         let request = query::subscribe(params)?;
         self.check_grant(asking.tenant)?;
         if self.sends_away() {
@@ -66,6 +74,7 @@ impl Core {
             is_begun: false,
             is_held: false,
             delivery,
+            token,
         };
         if let Some(session) = self.desk.sessions.get(id) {
             session.subscription = Some(Box::new(subscription));
@@ -82,7 +91,13 @@ impl Core {
     fn ask_for_events(&mut self, connections: &mut Connections, id: ConnectionId, wait: Span) {
         let Some(subscription) = self.desk.sessions.get(id).and_then(|session| session.subscription.as_deref_mut()) else { return };
         subscription.is_held = false;
-        let Subscription { tenant, queue, partition, group, delivery, .. } = subscription.clone();
+        let Subscription { tenant, queue, partition, group, delivery, token, .. } = subscription.clone();
+        let wait = match token.map(|token| self.identities.holds_for(&token)) {
+            None => wait,
+            // A moment more than nothing: a pop that does not wait asks for no room to.
+            Some(Ok(span)) => wait.min(Span(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)).max(FIRST_SPAN)),
+            Some(Err(failure)) => return self.clerk(connections).end_stream(id, &failure),
+        };
         let Ok(place) = self.placement.of_pop(tenant, &queue, partition.as_deref()) else {
             return self.clerk(connections).end_stream(id, &Failure::OwnerMoved);
         };
