@@ -3,15 +3,22 @@
 //! A usage error (an unknown flag, a missing command) is clap's, exit 2. What a known setting holds is read by [`crate::config`], so that
 //! flags and environment are read by one rule and a bad one is a single line, exit 1.
 
+mod asking;
 mod bench;
 mod cluster;
+mod queues;
+mod sending;
 mod serve;
+mod shell;
+mod taking;
+mod top;
 
 use std::process::ExitCode;
 
 use clap::builder::OsStringValueParser;
 use clap::{Arg, Command};
 
+use self::asking::Ended;
 use crate::config::settings::{Setting, settings};
 
 /// The node could not start, or had to stop: one line on standard error says why.
@@ -25,8 +32,11 @@ consumer parked on a long poll has the message as soon as it crossed the network
 wire, so `curl` and QueenMQ's published clients work as they are.
 
 Start a node:      mayfly serve --listen 127.0.0.1:6632
-Push a message:    curl 127.0.0.1:6632/api/v1/ephemeral/push -d '{\"queue\":\"jobs\",\"messages\":[{\"payload\":1}]}'
-Wait for one:      curl '127.0.0.1:6632/api/v1/ephemeral/pop?queue=jobs&wait=true'
+Push a message:    mayfly push jobs '{\"n\":1}'
+Wait for one:      mayfly pop jobs --wait --ack
+Call a service:    mayfly call prices '{\"symbol\":\"X\"}'
+Follow a queue:    mayfly tail news
+See all queues:    mayfly top
 Measure it:        mayfly bench rpc";
 
 const SERVE_LONG_ABOUT: &str = "\
@@ -38,9 +48,11 @@ unset. A setting that cannot be read stops the start with one line that names it
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0  the node was stopped (SIGTERM, SIGINT); of `bench`: measured; of `cluster`: done
-  1  it could not start, or had to stop: one line says why and what to do
-  2  the command line was not understood";
+  0  done; of `serve`: the node was stopped (SIGTERM, SIGINT)
+  1  refused, or failed: one line says why; of `serve`: it could not start, or had to stop
+  2  the command line was not understood
+  3  there is nothing: no message, no such queue, no reply
+  4  the node cannot be reached";
 
 /// Runs the command that was typed.
 #[must_use]
@@ -54,17 +66,30 @@ pub fn run() -> ExitCode {
         }
     };
     let outcome = match matches.subcommand() {
-        Some(("serve", typed)) => serve::run(typed),
-        Some(("bench", typed)) => bench::run(typed),
+        Some(("serve", typed)) => serve::run(typed).map_err(Ended::Failed),
+        Some(("bench", typed)) => bench::run(typed).map_err(Ended::Failed),
         Some(("cluster", typed)) => cluster::run(typed),
+        Some(("push", typed)) => sending::push(typed),
+        Some(("call", typed)) => sending::call(typed),
+        Some(("pop", typed)) => taking::pop(typed),
+        Some(("ack", typed)) => taking::ack(typed),
+        Some(("tail", typed)) => taking::tail(typed),
+        Some(("queues", typed)) => queues::queues(typed),
+        Some(("depth", typed)) => queues::depth(typed),
+        Some(("configure", typed)) => queues::configure(typed),
+        Some(("reset", typed)) => queues::reset(typed),
+        Some(("delete", typed)) => queues::delete(typed),
+        Some(("top", typed)) => top::run(typed),
+        Some(("completions", typed)) => shell::completions(typed, command()),
+        Some(("man", typed)) => shell::man(typed, command()),
         // `subcommand_required` leaves no other way here.
-        _ => Err("no such command; expected one of `mayfly --help`".to_owned()),
+        _ => Err(Ended::Failed("no such command; expected one of `mayfly --help`".to_owned())),
     };
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(line) => {
-            eprintln!("mayfly: {line}");
-            ExitCode::from(EXIT_REFUSED)
+        Ok(()) | Err(Ended::Unheard) => ExitCode::SUCCESS,
+        Err(ended) => {
+            eprintln!("mayfly: {ended}");
+            ExitCode::from(ended.code())
         }
     }
 }
@@ -80,8 +105,16 @@ fn command() -> Command {
         .arg_required_else_help(true)
         .disable_help_subcommand(true)
         .subcommand(serve_command())
-        .subcommand(bench::command())
-        .subcommand(cluster::command())
+        .subcommands([
+            sending::push_command(),
+            taking::pop_command(),
+            taking::ack_command(),
+            sending::call_command(),
+            taking::tail_command(),
+        ])
+        .subcommands([queues::queues_command(), queues::depth_command(), top::command()])
+        .subcommands([queues::configure_command(), queues::reset_command(), queues::delete_command()])
+        .subcommands([bench::command(), cluster::command(), shell::completions_command(), shell::man_command()])
 }
 
 fn serve_command() -> Command {
