@@ -343,3 +343,76 @@ fn concurrent_declarations_share_an_fsync() {
     assert!(fsyncs < 16 * 40, "{fsyncs} fsyncs for 640 declarations");
     assert_eq!(node.metric(&mut client, "mayfly_control_declarations"), 16);
 }
+
+/// What strace says of a node's threads, while it runs.
+struct Trace(std::process::Child, PathBuf);
+
+impl Trace {
+    fn of(node: &Node) -> Self {
+        let out = unused_folder();
+        let mut command = Command::new("strace");
+        command.args(["-f", "-y", "-e", "trace=fsync,fdatasync", "-o"]).arg(&out);
+        let child = command.args(["-p", &node.pid().to_string()]).stderr(std::process::Stdio::piped()).spawn().expect("strace runs");
+        Self(child, out)
+    }
+
+    fn text(&self) -> String {
+        fs::read_to_string(&self.1).unwrap_or_default()
+    }
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+        let _ = fs::remove_file(&self.1);
+    }
+}
+
+#[test]
+fn the_disk_has_confirmed_a_declaration_before_it_is_answered() {
+    let node = Node::start(serve(1, &[]));
+    let mut client = Client::connect(node.address);
+    let trace = Trace::of(&node);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while trace.text().is_empty() {
+        assert!(Instant::now() < deadline, "strace did not attach");
+        assert_eq!(client.ask(configure("early", 1)).status, 201);
+    }
+    for number in 0..5 {
+        let count =
+            |text: &str| text.lines().filter(|line| line.contains("sync(") && line.contains(".raftlog") && line.ends_with("= 0")).count();
+        let before = count(&trace.text());
+        assert_eq!(client.ask(configure(&format!("q{number}"), 1)).status, 201);
+        // Written by strace before the call's thread went on, so before the answer.
+        assert!(count(&trace.text()) > before, "no fsync before the answer\n{}", trace.text());
+    }
+}
+
+#[test]
+fn a_snapshot_replaces_a_long_log_and_a_restart_behind_it_knows_everything() {
+    const EACH: u64 = 1_100;
+    let folder = Folder::new();
+    let node = start_in(&folder.0);
+    let address = node.address;
+    thread::scope(|scope| {
+        for number in 0..16 {
+            scope.spawn(move || {
+                let mut client = Client::connect(address);
+                for step in 1..=EACH {
+                    assert_eq!(client.ask(configure(&format!("s{number}"), step)).status, 201);
+                }
+            });
+        }
+    });
+    let mut client = Client::connect(node.address);
+    for step in 1..=20 {
+        assert_eq!(client.ask(configure("behind", step)).status, 201);
+    }
+    assert!(folder.0.join("snapshot").exists(), "{} entries and no snapshot", 16 * EACH);
+    node.kill();
+    let node = start_in(&folder.0);
+    let rows = declared(&mut Client::connect(node.address));
+    assert_eq!(rows.len(), 17);
+    assert!(rows.iter().all(|(queue, length, _)| *length == if queue == "behind" { 20 } else { EACH }), "{rows:?}");
+}

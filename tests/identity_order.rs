@@ -163,6 +163,12 @@ fn what_is_refused_before_the_rate_spends_none_of_it() {
             assert_eq!(ask(&node, &request(&[due])).status, due.answer().0, "{due:?}");
         }
     }
+    let mut client = Client::connect(node.address);
+    for due in [Switch, Grant] {
+        set(&mut client, Some(due), false);
+        assert_eq!(ask(&node, &request(&[])).status, due.answer().0, "{due:?}");
+        set(&mut client, Some(due), true);
+    }
     assert_eq!(ask(&node, &request(&[])).status, 201, "the whole burst is there");
     assert_eq!(ask(&node, &request(&[])).status, 429);
 }

@@ -5,6 +5,7 @@ mod tokens;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -176,4 +177,39 @@ fn a_node_starts_although_the_issuer_is_down_and_finds_it_later() {
     let text = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
     std::thread::spawn(move || listener.incoming().map_while(Result::ok).for_each(|stream| answer_once(stream, &text)));
     wait_until("the first keys", || status(&node, &token) == 200);
+}
+
+#[test]
+fn an_issuer_that_hangs_holds_nobody_and_its_keys_stay() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let (hangs, hung) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (is_hanging, count) = (Arc::clone(&hangs), Arc::clone(&hung));
+    std::thread::spawn(move || {
+        let mut held = Vec::new();
+        for stream in listener.incoming().map_while(Result::ok) {
+            if is_hanging.load(Relaxed) {
+                count.fetch_add(1, Relaxed);
+                held.push(stream);
+            } else {
+                let keys = format!("{{\"keys\":[{}]}}", tokens::RSA_JWK);
+                answer_once(stream, &format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{keys}", keys.len()));
+            }
+        }
+    });
+    let node = start(&format!("http://{address}/keys"), "1", &[]);
+    let token = signed("rsa", tokens::RSA);
+    wait_until("the keys", || status(&node, &token) == 200);
+    hangs.store(true, Relaxed);
+    // It is given up, and asked again.
+    wait_until("a second attempt", || {
+        let began = Instant::now();
+        assert_eq!(status(&node, &token), 200);
+        assert!(began.elapsed() < Duration::from_secs(2), "nobody waits for keys: {:?}", began.elapsed());
+        hung.load(Relaxed) >= 2
+    });
+    assert!(node.log().contains("the keys of tokens cannot be fetched"), "{}", node.log());
+    // A node that starts meanwhile serves, and knows no token.
+    let late = start(&format!("http://{address}/keys"), "1", &[]);
+    assert_eq!((status(&late, &token), late.is_healthy()), (401, true));
 }

@@ -5,7 +5,7 @@
 //! being written, or damage.
 
 use std::io::{Result, Seek, SeekFrom, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use raft_engine::env::{DefaultFileSystem, FileSystem, Permission, WriteExt};
@@ -73,6 +73,20 @@ impl WriteExt for Writer {
     fn allocate(&mut self, _offset: usize, _size: usize) -> Result<()> {
         Ok(())
     }
+}
+
+/// The files of a log, oldest first of each kind.
+pub(super) fn all(log: &Path) -> Vec<PathBuf> {
+    let files = std::fs::read_dir(log).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut files: Vec<_> = files.filter(|file| file.extension().is_some_and(|kind| kind == "raftlog" || kind == "rewrite")).collect();
+    files.sort();
+    files
+}
+
+/// The file that was written last; the folder, if there is none.
+pub(super) fn newest(log: &Path) -> PathBuf {
+    let written = all(log).into_iter().rfind(|file| file.extension().is_some_and(|kind| kind == "raftlog"));
+    written.unwrap_or_else(|| log.to_owned())
 }
 
 /// Whether the disk takes one more write. It says itself when it does not; tests choose one that fails.

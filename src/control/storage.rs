@@ -17,7 +17,7 @@ use raft_engine::{Command, Config, Engine, LogBatch, MessageExt, ReadableSize, R
 
 use super::electors::Electors;
 use super::fault::LogFault;
-use super::files::LogFiles;
+use super::files::{self, LogFiles};
 use super::folder::DataFolder;
 use super::gauges::ControlGauges;
 use super::members::NodeId;
@@ -118,7 +118,7 @@ impl LogStorage {
         };
         storage.raise_hard_state();
         storage.drop_replaced()?;
-        storage.check(told)?;
+        storage.check(folder, told)?;
         let floor = storage.hard_state.commit.max(told);
         storage.hard_state.set_commit(floor);
         Ok((storage, state))
@@ -162,18 +162,23 @@ impl LogStorage {
     }
 
     /// Whether every entry from the snapshot to the last that was told of can be read.
-    fn check(&mut self, told: u64) -> Result<(), LogFault> {
+    fn check(&mut self, folder: &DataFolder, told: u64) -> Result<(), LogFault> {
         let last = self.last();
-        let damaged = |cause: String| Err(LogFault::Damaged { path: newest_file(&self.path), cause });
+        let first = self.engine.first_index(REGION).unwrap_or(self.place.index + 1);
+        if first > self.place.index + 1 {
+            let path = self.snapshot_path.clone();
+            let cause = match self.place.index {
+                0 => format!("it is not there, and the log begins with entry {first}"),
+                index => format!("it ends with entry {index}, and the log begins with {first}"),
+            };
+            return Err(LogFault::Damaged { path, cause });
+        }
+        let damaged = |cause: String| Err(LogFault::Damaged { path: files::newest(&self.path), cause });
         if last < told {
             return damaged(format!("it ends with entry {last}, and {told} were acknowledged"));
         }
         if last < self.hard_state.commit {
             return damaged(format!("it ends with entry {last}, and {} were agreed on", self.hard_state.commit));
-        }
-        let first = self.engine.first_index(REGION).unwrap_or(self.place.index + 1);
-        if first > self.place.index + 1 {
-            return damaged(format!("it begins with entry {first}, and the snapshot ends with {}", self.place.index));
         }
         if last == self.place.index {
             return Ok(());
@@ -183,7 +188,7 @@ impl LogStorage {
                 self.recent.put(&entries);
                 Ok(())
             }
-            Err(error) => damaged(error.to_string()),
+            Err(error) => Err(LogFault::Damaged { path: damaged_file(folder, &self.path), cause: error.to_string() }),
         }
     }
 
@@ -314,9 +319,9 @@ fn open_engine(folder: &DataFolder, path: &Path) -> Result<Engine<LogFiles>, Log
         Ok(engine) => Ok(engine),
         Err(raft_engine::Error::Io(error)) => Err(LogFault::io(path, error)),
         Err(error) => {
-            let file = newest_file(path);
+            let file = files::newest(path);
             let kept = keep_copy(folder, &file).map_err(|error| LogFault::io(&file, error))?;
-            let damaged = |error: raft_engine::Error| LogFault::Damaged { path: file.clone(), cause: error.to_string() };
+            let damaged = |error: raft_engine::Error| LogFault::Damaged { path: damaged_file(folder, path), cause: error.to_string() };
             let engine = open(RecoveryMode::TolerateTailCorruption).map_err(damaged)?;
             log::warn!(file:% = file.display(), copy:% = kept.display(), cause:% = error; "the log's end was cut off: it is not whole");
             Ok(engine)
@@ -324,10 +329,29 @@ fn open_engine(folder: &DataFolder, path: &Path) -> Result<Engine<LogFiles>, Log
     }
 }
 
-/// The file that was written last.
-fn newest_file(path: &Path) -> PathBuf {
-    let files = fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
-    files.filter(|file| file.extension().is_some_and(|kind| kind == "raftlog")).max().unwrap_or_else(|| path.to_owned())
+/// The first file that cannot be read whole, which the library does not tell: each is read by itself, in a folder of its own. The newest, if
+/// all can be.
+fn damaged_file(folder: &DataFolder, path: &Path) -> PathBuf {
+    let aside = folder.set_aside().join("read");
+    let is_damaged = |file: &PathBuf| {
+        let _ = fs::remove_dir_all(&aside);
+        let copied = fs::create_dir_all(&aside).and_then(|()| fs::copy(file, aside.join(file.file_name().unwrap_or_default())));
+        copied.is_ok() && !can_be_read(&aside)
+    };
+    let found = files::all(path).into_iter().find(is_damaged);
+    let _ = fs::remove_dir_all(&aside);
+    found.unwrap_or_else(|| files::newest(path))
+}
+
+/// Whether every entry of a log can be read.
+fn can_be_read(path: &Path) -> bool {
+    let Ok(engine) = Engine::open_with_file_system(config(path, RecoveryMode::AbsoluteConsistency), Arc::new(LogFiles)) else {
+        return false;
+    };
+    match (engine.first_index(REGION), engine.last_index(REGION)) {
+        (Some(first), Some(last)) => engine.fetch_entries_to::<Entries>(REGION, first, last + 1, None, &mut Vec::new()).is_ok(),
+        _ => true,
+    }
 }
 
 fn keep_copy(folder: &DataFolder, file: &Path) -> std::io::Result<PathBuf> {

@@ -147,6 +147,59 @@ fn less_than_was_acknowledged_is_refused() {
     assert!(LogStorage::open(&folder, &origin(), 3).is_err());
 }
 
+/// A log of several files, and their paths.
+fn several_files(scratch: &Scratch) -> (DataFolder, Vec<PathBuf>) {
+    let folder = scratch.folder();
+    let (mut log, _) = open(&folder);
+    for index in 2..=60 {
+        let mut entries = entries(index..=index, 1);
+        // Which no packing makes small.
+        entries[0].data = (0..200_000_u64)
+            .flat_map(|at| (at ^ index).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes())
+            .take(200_000)
+            .collect::<Vec<_>>()
+            .into();
+        log.write(&entries, Some(&hard_state(1, index)), &ControlGauges::default()).expect("written");
+    }
+    drop(log);
+    let files = std::fs::read_dir(folder.log()).expect("a log").map(|entry| entry.expect("an entry").path());
+    let mut files: Vec<_> = files.filter(|file| file.extension().is_some_and(|kind| kind == "raftlog")).collect();
+    files.sort();
+    assert!(files.len() > 2, "{files:?}");
+    (folder, files)
+}
+
+#[test]
+fn damage_is_told_of_the_file_that_has_it() {
+    let scratch = Scratch::new();
+    let (folder, files) = several_files(&scratch);
+    for file in &files {
+        let whole = std::fs::read(file).expect("the log");
+        for at in [whole.len() / 3, whole.len() / 2] {
+            let mut flipped = whole.clone();
+            flipped[at] ^= 0x10;
+            std::fs::write(file, flipped).expect("flipped");
+            let fault = LogStorage::open(&folder, &origin(), 60).err().expect("damaged").to_string();
+            assert!(fault.contains(&file.display().to_string()) && fault.contains("is damaged"), "{file:?} at {at}: {fault}");
+        }
+        std::fs::write(file, whole).expect("restored");
+    }
+    let (log, _) = LogStorage::open(&folder, &origin(), 60).expect("whole again");
+    assert_eq!(log.last_index().expect("a log"), 60);
+}
+
+#[test]
+fn a_snapshot_that_is_missing_is_told_of_as_itself() {
+    let scratch = Scratch::new();
+    let folder = written(&scratch);
+    let (mut log, _) = open(&folder);
+    log.compact(4, &State::default()).expect("written");
+    drop(log);
+    std::fs::remove_file(folder.snapshot()).expect("removed");
+    let fault = LogStorage::open(&folder, &origin(), 6).err().expect("damaged").to_string();
+    assert!(fault.contains(&folder.snapshot().display().to_string()) && fault.contains("not there"), "{fault}");
+}
+
 /// A joiner begins with nothing, and stays one.
 #[test]
 fn a_joiner_never_votes_by_itself() {

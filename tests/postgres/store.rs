@@ -274,3 +274,13 @@ fn many_declarations_fill_the_rows_at_once() {
     assert_eq!(server.sql("SELECT count(*), sum((options->>'ttlSeconds')::int) FROM mayfly.ephemeral_queues"), "5000|12497500");
     assert!(core.state.declarations().all(|(_, declaration)| declaration.version.is_some()));
 }
+
+#[test]
+fn rows_are_read_every_half_minute() {
+    let server = Server::start();
+    let mut core = Core::attached(&server.url(), declared(&[("a", 1, None)]));
+    let since = Instant::now();
+    server.sql("UPDATE mayfly.ephemeral_queues SET options = '{\"ttlSeconds\": 8}'");
+    core.until("read", Duration::from_secs(35), |core| core.ttl("a") == Some(8));
+    assert!(since.elapsed() > Duration::from_secs(20), "{:?}: by another reading", since.elapsed());
+}
