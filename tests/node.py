@@ -1,5 +1,5 @@
 """A built node as a child process on a free loopback port, for the process-level suites. Standard library only."""
-import json, os, re, shutil, signal, socket, subprocess, sys, tempfile, threading, time, urllib.request
+import json, os, re, shutil, signal, socket, subprocess, sys, tempfile, threading, time, urllib.error, urllib.request
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SHARED = os.environ.get("MAYFLY_SHARED") or os.path.join(ROOT, "..", "shared")
@@ -10,9 +10,11 @@ STOP_S = 20
 
 
 class Node:
-    """`with Node(binary, log, ["--shards", "1"], {"MAYFLY_…": "…"}) as node:` serves on node.url; ends by its own pid."""
+    """`with Node(binary, log, ["--shards", "1"], {"MAYFLY_…": "…"}) as node:` serves on node.url; ends by its own pid. `before` is called
+    in the child before it becomes the node."""
 
-    def __init__(self, binary, log_path, arguments=(), environment=None):
+    def __init__(self, binary, log_path, arguments=(), environment=None, before=None):
+        self.before = before
         self.url = None
         self.log_path = log_path
         os.makedirs(os.path.dirname(os.path.abspath(log_path)), exist_ok=True)
@@ -27,7 +29,7 @@ class Node:
         self._start("127.0.0.1:0")
 
     def _start(self, address):
-        self.process = subprocess.Popen([*self.command, address], env=self.environment, stdout=self.log, stderr=self.log)
+        self.process = subprocess.Popen([*self.command, address], env=self.environment, stdout=self.log, stderr=self.log, preexec_fn=self.before)
 
     def restart_command(self):
         """A shell command that restarts the node on its address and data folder, and returns when it serves again."""
@@ -164,6 +166,25 @@ class Cluster:
 
     def __exit__(self, *_):
         self.stop()
+
+
+def get(url):
+    """Status and, where the answer is JSON, what it says."""
+    return _answer(urllib.request.Request(url))
+
+
+def post(url, body):
+    """The same of a POST of JSON."""
+    return _answer(urllib.request.Request(url, data=json.dumps(body).encode()))
+
+
+def _answer(request):
+    try:
+        with urllib.request.urlopen(request, timeout=START_S) as answer:
+            status, text, kind = answer.status, answer.read(), answer.headers.get_content_type()
+    except urllib.error.HTTPError as error:
+        status, text, kind = error.code, error.read(), error.headers.get_content_type()
+    return status, json.loads(text) if kind == "application/json" else text
 
 
 def counts(text):

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Runs the README as printed against a built node and compares what it shows. Closes with `N passed, N failed`.
+"""Runs the README and docs/ as printed against a built node and compares what they show. Closes with `N passed, N failed`.
 
 A fenced block that begins with `console` is a terminal: lines after `$ ` are typed, the others are what comes out, where `…` stands for
 anything. `console first` starts in the background and is read when the `console second` after it has ended. A block that begins with
 `python examples/NAME` must be that file, verbatim. Blocks marked `sh` are for the reader's machine (building, testing) and are not run.
 """
-import argparse, os, re, subprocess, sys, time
+import argparse, glob, os, re, subprocess, sys, time
 sys.dont_write_bytecode = True
 import node
 
@@ -63,16 +63,16 @@ def check_python(info, content):
         return None if f.read() == content else "       differs from %s" % path
 
 
-def run(readme, address, python_bin):
+def run(name, text, address, python_bin):
     passed = failed = 0
     first = None
 
     def report(at, difference):
         nonlocal passed, failed
         passed, failed = passed + (difference is None), failed + (difference is not None)
-        print("%s README.md:%d%s" % ("ok  " if difference is None else "FAIL", at, "" if difference is None else "\n" + difference))
+        print("%s %s:%d%s" % ("ok  " if difference is None else "FAIL", name, at, "" if difference is None else "\n" + difference))
 
-    for at, info, content in blocks(readme):
+    for at, info, content in blocks(text):
         if info.startswith("python "):
             report(at, check_python(info, content))
         elif info == "console first":
@@ -91,13 +91,17 @@ def main():
     p.add_argument("--binary", required=True)
     p.add_argument("--python", default=sys.executable, help="a Python that has queen-mq")
     a = p.parse_args()
-    with open(os.path.join(node.ROOT, "README.md")) as f:
-        readme = f.read()
-    with node.Node(a.binary, os.path.join(node.TARGET, "test-logs", "node-readme.log")) as server:
-        passed, failed = run(readme, server.url.removeprefix("http://"), os.path.dirname(os.path.abspath(a.python)))
-    if not passed and not failed:
-        print("FAIL README.md has no block that runs")
-        failed = 1
+    passed = failed = 0
+    for path in [os.path.join(node.ROOT, "README.md"), *sorted(glob.glob(os.path.join(node.ROOT, "docs", "*.md")))]:
+        name = os.path.relpath(path, node.ROOT)
+        with open(path) as f:
+            text = f.read()
+        with node.Node(a.binary, os.path.join(node.TARGET, "test-logs", "node-readme.log")) as server:
+            held, broken = run(name, text, server.url.removeprefix("http://"), os.path.dirname(os.path.abspath(a.python)))
+        if not held and not broken:
+            print("FAIL %s has no block that runs" % name)
+            broken = 1
+        passed, failed = passed + held, failed + broken
     print("%d passed, %d failed" % (passed, failed))
     sys.exit(1 if failed else 0)
 
