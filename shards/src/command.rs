@@ -93,6 +93,8 @@ pub enum Command<'a> {
         queue: &'a str,
         /// In force from now on.
         options: Options,
+        /// Its place in the log of declarations.
+        at: u64,
     },
     /// Forget the declaration and nothing else: what the queue holds stays, as an implicit one's.
     Undeclare {
@@ -108,12 +110,14 @@ pub enum Command<'a> {
         /// Queue; never made.
         queue: &'a str,
     },
-    /// Forget contents, cursors and declaration.
+    /// Forget contents, cursors and declaration; what was declared by a later entry of the log stays declared, and its groups known.
     Delete {
         /// Whose.
         tenant: Tenant,
         /// Queue; never made.
         queue: &'a str,
+        /// Its place in the log of declarations.
+        at: u64,
     },
     /// This shard's part of the listing: at most `limit` queues after `after`, by name.
     List {
@@ -282,10 +286,10 @@ pub enum OwnedRequest {
     Pop { partition: Option<Arc<str>>, group: Arc<str>, batch: u32, wait_until: Option<Time>, auto_ack: bool },
     Ack { group: Arc<str>, items: Vec<OwnedAckItem> },
     Leave { group: Arc<str> },
-    Configure { options: Options },
+    Configure { options: Options, at: u64 },
     Undeclare,
     Reset,
-    Delete,
+    Delete { at: u64 },
     List { prefix: Box<str>, after: Box<str>, limit: usize },
     Depth { group: Option<Arc<str>> },
 }
@@ -345,10 +349,10 @@ impl Command<'_> {
                 own(tenant, queue, OwnedRequest::Ack { group: group.into(), items })
             }
             Self::Leave { tenant, queue, group } => own(tenant, queue, OwnedRequest::Leave { group: group.into() }),
-            Self::Configure { tenant, queue, options } => own(tenant, queue, OwnedRequest::Configure { options }),
+            Self::Configure { tenant, queue, options, at } => own(tenant, queue, OwnedRequest::Configure { options, at }),
             Self::Undeclare { tenant, queue } => own(tenant, queue, OwnedRequest::Undeclare),
             Self::Reset { tenant, queue } => own(tenant, queue, OwnedRequest::Reset),
-            Self::Delete { tenant, queue } => own(tenant, queue, OwnedRequest::Delete),
+            Self::Delete { tenant, queue, at } => own(tenant, queue, OwnedRequest::Delete { at }),
             Self::List { tenant, prefix, after, limit } => {
                 own(tenant, "", OwnedRequest::List { prefix: prefix.into(), after: after.into(), limit })
             }
@@ -407,10 +411,10 @@ impl OwnedCommand {
                 f(Command::Ack { tenant, queue, group: &group, items: &items })
             }
             OwnedRequest::Leave { group } => f(Command::Leave { tenant, queue, group: &group }),
-            OwnedRequest::Configure { options } => f(Command::Configure { tenant, queue, options }),
+            OwnedRequest::Configure { options, at } => f(Command::Configure { tenant, queue, options, at }),
             OwnedRequest::Undeclare => f(Command::Undeclare { tenant, queue }),
             OwnedRequest::Reset => f(Command::Reset { tenant, queue }),
-            OwnedRequest::Delete => f(Command::Delete { tenant, queue }),
+            OwnedRequest::Delete { at } => f(Command::Delete { tenant, queue, at }),
             OwnedRequest::List { prefix, after, limit } => f(Command::List { tenant, prefix: &prefix, after: &after, limit }),
             OwnedRequest::Depth { group } => f(Command::Depth { tenant, queue, group: group.as_deref() }),
         }

@@ -220,7 +220,7 @@ impl Shard {
         queue.exists = false;
         queue.is_declared = false;
         queue.options = default_options;
-        queue.drops = None;
+        queue.aside = None;
         queue.answered_at = Time(0);
         self.deadlines.disarm(Kind::Queue, &mut queue.deadline);
         for ring in queue.rings.indexes() {

@@ -214,8 +214,6 @@ pub struct Wanted {
 /// What a queue was on the node that a partition of it comes from.
 #[derive(Clone, Copy, Debug)]
 pub struct Adoption {
-    /// Declared, with these options in force.
-    pub declared: Option<Options>,
     /// When it was last used.
     pub used_at: Time,
 }
@@ -243,7 +241,7 @@ pub enum Order {
     /// New options; whether by declaration.
     SetOptions(Options, bool),
     /// Drop contents.
-    Reset,
+    Wipe(DropCause),
     /// Forget everything; parked pops stay.
     Delete,
     /// Hold every command of the queue back and say how idle it is.

@@ -34,7 +34,7 @@ impl Shard {
     }
 
     pub(crate) fn configure(&mut self, now: Time, ticket: Ticket, command: Command<'_>, out: &mut impl Outbox) {
-        let Command::Configure { tenant, queue, options } = command else { unreachable!("a configure") };
+        let Command::Configure { tenant, queue, options, at } = command else { unreachable!("a configure") };
         let found = self.queues.find(tenant, queue);
         if let Some(index) = found.filter(|index| self.queues.get(*index).link.holds_back()) {
             return self.defer(index, ticket, command.into_owned(), None);
@@ -46,7 +46,9 @@ impl Shard {
                 self.insert_queue(tenant, queue, now)
             }
         };
-        self.queues.get_mut(index).used_at = now;
+        let queue = self.queues.get_mut(index);
+        queue.used_at = now;
+        queue.aside.get_or_insert_default().declared_at = at;
         self.set_options(now, index, options, true, out);
         match self.queues.get(index).link {
             Link::Home(_) => self.begin_op(now, index, OpKind::Configure { ticket }, Order::SetOptions(options, true), out),
@@ -90,25 +92,41 @@ impl Shard {
         let Command::Reset { tenant, queue } = command else { unreachable!("a reset") };
         let Some(index) = self.find_for_change(ticket, tenant, queue, command) else { return };
         let Some(index) = index.filter(|index| self.queues.get(*index).exists) else { return out.answer(ticket, Answer::Reset(0)) };
-        let generation = self.next_generation();
-        let dropped = self.wipe(now, index, DropCause::Reset);
-        let queue = self.queues.get_mut(index);
-        queue.generation = generation;
-        queue.used_at = now;
-        self.arm_queue(now, index);
+        let dropped = self.drop_contents(now, index, DropCause::Reset);
         match self.queues.get(index).link {
-            Link::Home(_) => self.begin_op(now, index, OpKind::Reset { ticket, dropped }, Order::Reset, out),
+            Link::Home(_) => self.begin_op(now, index, OpKind::Reset { ticket, dropped }, Order::Wipe(DropCause::Reset), out),
             Link::Alone | Link::Member(_) => out.answer(ticket, Answer::Reset(dropped)),
         }
     }
 
+    /// Drops what a queue's home holds and voids its leases; how much.
+    fn drop_contents(&mut self, now: Time, index: QueueIndex, cause: DropCause) -> u64 {
+        let generation = self.next_generation();
+        let dropped = self.wipe(now, index, cause);
+        let queue = self.queues.get_mut(index);
+        queue.generation = generation;
+        queue.used_at = now;
+        self.arm_queue(now, index);
+        dropped
+    }
+
     pub(crate) fn delete(&mut self, now: Time, ticket: Ticket, command: Command<'_>, out: &mut impl Outbox) {
-        let Command::Delete { tenant, queue } = command else { unreachable!("a delete") };
+        let Command::Delete { tenant, queue, at } = command else { unreachable!("a delete") };
         let Some(index) = self.find_for_change(ticket, tenant, queue, command) else { return };
         let Some(index) = index.filter(|index| self.queues.get(*index).exists) else {
             return out.answer(ticket, Answer::Deleted { deleted: false, declared: false });
         };
-        let declared = self.queues.get(index).is_declared;
+        let queue = self.queues.get(index);
+        let declared = queue.is_declared;
+        if declared && queue.aside.as_ref().is_some_and(|aside| aside.declared_at > at) {
+            // Declared anew since, by whom this deletion had not reached: what it holds goes all the same.
+            self.drop_contents(now, index, DropCause::Deleted);
+            let is_home = matches!(self.queues.get(index).link, Link::Home(_));
+            return match is_home {
+                true => self.begin_op(now, index, OpKind::Delete { ticket, declared }, Order::Wipe(DropCause::Deleted), out),
+                false => out.answer(ticket, Answer::Deleted { deleted: true, declared }),
+            };
+        }
         let generation = self.next_generation();
         self.wipe(now, index, DropCause::Deleted);
         self.queues.get_mut(index).generation = generation;

@@ -176,7 +176,7 @@ impl Shard {
         match order {
             Order::AddGroup(group) => self.know_group(index, group, now),
             Order::SetOptions(options, is_declared) => self.set_options(now, index, options, is_declared, out),
-            Order::Reset => return Report::Dropped(self.wipe(now, index, DropCause::Reset)),
+            Order::Wipe(cause) => return Report::Dropped(self.wipe(now, index, cause)),
             Order::Delete => return self.obey_delete(now, index, DropCause::Deleted, out),
             Order::Collect => return self.obey_delete(now, index, DropCause::Abandoned, out),
             Order::Freeze => {

@@ -67,8 +67,8 @@ pub(crate) struct Queue {
     pub(crate) appended: u64,
     pub(crate) held: u64,
     pub(crate) bytes: u64,
-    /// For bounds, ttl, retry; none were dropped while there is none.
-    pub(crate) drops: Option<Box<[u64; 3]>>,
+    /// What few queues need: none while there is nothing to say.
+    pub(crate) aside: Option<Box<Aside>>,
     pub(crate) used_at: Time,
     /// When a pop of any partition was last answered; 0: never.
     pub(crate) answered_at: Time,
@@ -79,6 +79,15 @@ pub(crate) struct Queue {
     pub(crate) is_declared: bool,
     /// False while only parked pops keep the entry, after a delete.
     pub(crate) exists: bool,
+}
+
+/// What few queues need of themselves, apart, so that an inbox stays small.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Aside {
+    /// Dropped for bounds, ttl, retry.
+    pub(crate) drops: [u64; 3],
+    /// The entry of the log that declared it last.
+    pub(crate) declared_at: u64,
 }
 
 /// What a pop takes, beside from where.
@@ -113,7 +122,7 @@ impl Queue {
             appended: 0,
             held: 0,
             bytes: 0,
-            drops: None,
+            aside: None,
             used_at: now,
             answered_at: Time(0),
             deadline: DeadlineId::NONE,
@@ -241,7 +250,7 @@ impl Queue {
 
     fn count_drop(&mut self, cause: DropCause, ledger: &mut Ledger) {
         if (cause as usize) < 3 {
-            self.drops.get_or_insert_default()[cause as usize] += 1;
+            self.aside.get_or_insert_default().drops[cause as usize] += 1;
         }
         ledger.dropped[cause as usize] += 1;
     }

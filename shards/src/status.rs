@@ -52,7 +52,7 @@ fn report(queue: &Queue) -> QueueReport {
         bytes: queue.bytes,
         partitions: queue.rings.count() as u64,
         groups: queue.groups.iter().filter(|(_, group)| !group.is_private).count() as u64,
-        drops: queue.drops.as_deref().copied().unwrap_or_default(),
+        drops: queue.aside.as_deref().copied().unwrap_or_default().drops,
         options: *queue.options,
     }
 }

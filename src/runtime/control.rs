@@ -225,7 +225,7 @@ impl ControlCore {
         }
         if self.is_needless(&proposal.change) {
             let change = proposal.change.clone();
-            return self.tell(Some(proposal), change, false);
+            return self.tell(Some(proposal), change, u64::MAX, false);
         }
         self.propose(proposal);
     }
@@ -283,13 +283,13 @@ impl ControlCore {
     fn carry_out(&mut self, agreed: Agreed) {
         let epoch = self.state.members().epoch();
         match agreed {
-            Agreed::Change { proposal, change, .. } => {
+            Agreed::Change { proposal, change, index } => {
                 self.note_agreed(proposal);
                 let proposal = proposal.and_then(|id| self.settle(id));
                 let was_declared = change.queue().is_some_and(|queue| self.state.declaration(queue).is_some());
                 match (self.state.apply(&change), proposal) {
                     (true, proposal) => {
-                        self.tell(proposal, change, was_declared);
+                        self.tell(proposal, change, index, was_declared);
                     }
                     // A later change of the queue came first: this one is over already.
                     (false, Some(proposal)) => self.answer(&proposal, Ok(())),
@@ -303,10 +303,10 @@ impl ControlCore {
                 }
             }
             // The changes between are not known: the shards are told what is different.
-            Agreed::State { state, .. } => {
+            Agreed::State { state, index } => {
                 let changes = self.state.difference(&state);
                 self.state = *state;
-                changes.into_iter().for_each(|change| self.tell(None, change, false));
+                changes.into_iter().for_each(|change| self.tell(None, change, index, false));
             }
         }
         if self.state.members().epoch() != epoch {
@@ -428,22 +428,22 @@ impl ControlCore {
         self.mesh.send(core, Frame::Agreed { ticket: proposal.ticket, outcome });
     }
 
-    /// Tells the shards what holds, and the client when they know.
-    fn tell(&mut self, proposal: Option<Proposal>, change: Change, was_declared: bool) {
+    /// Tells the shards what holds since entry `at` of the log, and the client when they know.
+    fn tell(&mut self, proposal: Option<Proposal>, change: Change, at: u64, was_declared: bool) {
         match change {
             Change::Declare { queue, declaration } => {
                 let options = declaration.options().in_force(&self.defaults);
-                self.tell_home(proposal, queue, OwnedRequest::Configure { options });
+                self.tell_home(proposal, queue, OwnedRequest::Configure { options, at });
             }
             Change::Undeclare { queue, .. } => self.tell_home(proposal, queue, OwnedRequest::Undeclare),
             Change::Delete { queue, .. } if self.cluster.is_some() => {
                 // What it holds goes by another way, to all nodes at once: what is pushed after that is not in this order.
                 self.tell_home(None, queue, OwnedRequest::Undeclare);
                 if let Some(Proposal { ticket, .. }) = proposal {
-                    self.mesh.send(usize::from(core_of(ticket).0), Frame::Undeclared { ticket, was_declared });
+                    self.mesh.send(usize::from(core_of(ticket).0), Frame::Undeclared { ticket, at, was_declared });
                 }
             }
-            Change::Delete { queue, .. } => self.tell_home(proposal, queue, OwnedRequest::Delete),
+            Change::Delete { queue, .. } => self.tell_home(proposal, queue, OwnedRequest::Delete { at }),
             Change::Switch { is_enabled } => {
                 self.turns += 1;
                 for shard in 0..self.shard_count {

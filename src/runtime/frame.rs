@@ -55,8 +55,9 @@ pub(super) enum Frame {
     AskCluster { ticket: Ticket, ask: ClusterAsk },
     /// From the control core: the cluster as it is then, as JSON.
     ClusterAnswer { ticket: Ticket, outcome: Result<Box<[u8]>, Failure> },
-    /// From the control core, in a cluster: the queue is not declared any more. What it holds is dropped by the core of the ticket.
-    Undeclared { ticket: Ticket, was_declared: bool },
+    /// From the control core, in a cluster: since entry `at` of the log the queue is not declared any more. What it holds is dropped by the
+    /// core of the ticket.
+    Undeclared { ticket: Ticket, at: u64, was_declared: bool },
     /// From the control core: a newer table of members.
     Members(Arc<Members>),
     /// The sender goes by this table from here on, and so does the receiver.

@@ -327,8 +327,8 @@ impl Core {
         self.propose(asking, asked, Change::Delete { queue, version: None })
     }
 
-    /// The log does not declare a queue any more: every node drops what it holds, and forgets it.
-    fn undeclared(&mut self, connections: &mut Connections, ticket: Ticket, was_declared: bool) {
+    /// Since entry `at` the log does not declare a queue any more: every node drops what it holds, and forgets it.
+    fn undeclared(&mut self, connections: &mut Connections, ticket: Ticket, at: u64, was_declared: bool) {
         let Some(pending) = self.desk.sessions.waiting_for(ticket).and_then(|session| session.pending.as_mut()) else { return };
         let Asked::Delete { tenant, queue } = &pending.asked else { return };
         let (tenant, queue) = (*tenant, queue.clone());
@@ -341,7 +341,7 @@ impl Core {
         }
         for home in homes {
             self.void_copies(home, tenant, &queue, DropCause::Deleted);
-            self.give(connections, home, ticket, Command::Delete { tenant, queue: &queue });
+            self.give(connections, home, ticket, Command::Delete { tenant, queue: &queue, at });
         }
     }
 
@@ -434,7 +434,7 @@ impl Core {
             Frame::Done { node, incarnation, core, epoch } => self.core_done(connections, node, incarnation, core, epoch),
             Frame::VoidCopies { tenant, queue, cause } => shard.void_copies(tenant, &queue, cause),
             Frame::Link(link) => self.open_link(connections, *link),
-            Frame::Undeclared { ticket, was_declared } => self.undeclared(connections, ticket, was_declared),
+            Frame::Undeclared { ticket, at, was_declared } => self.undeclared(connections, ticket, at, was_declared),
             Frame::Switched { .. } | Frame::AskCluster { .. } | Frame::LinkLost { .. } => unreachable!("the control core alone is told"),
             Frame::Agreed { ticket, outcome } => clerk.agreed_here(ticket, outcome),
         }

@@ -93,6 +93,8 @@ struct Node {
     gate: Gate,
     /// As of the start.
     state: Arc<State>,
+    /// The entry of the log at which it stands.
+    applied: u64,
 }
 
 /// Runs a node until it was told to stop and has drained.
@@ -108,7 +110,8 @@ pub fn serve(config: Config) -> Result<(), StartError> {
     let Home { folder, origin, mark } = peering::open_home(&config)?;
     let (consensus, state) = Consensus::open(folder, origin, random(), gauges.control()).map_err(StartError::Log)?;
     let state = Arc::new(state);
-    let node = Node::new(config, incarnation, authority, gauges, Arc::clone(&state))?;
+    let applied = consensus.applied();
+    let node = Node::new(config, incarnation, authority, gauges, (Arc::clone(&state), applied))?;
     // The control core's end is the last.
     let mut ends = Mesh::of_cores(core_count + 1, LANE_CAPACITY).map_err(|error| core_error(0, &error))?;
     let control_end = ends.pop();
@@ -162,7 +165,7 @@ pub fn serve(config: Config) -> Result<(), StartError> {
 }
 
 impl Node {
-    fn new(config: Config, incarnation: u64, authority: Authority, gauges: Arc<Gauges>, state: Arc<State>) -> Result<Self, StartError> {
+    fn new(config: Config, incarnation: u64, authority: Authority, gauges: Arc<Gauges>, (state, applied): (Arc<State>, u64)) -> Result<Self, StartError> {
         let tls = config.tls.as_ref().map(Acceptor::load).transpose().map_err(StartError::Tls)?;
         let key = u128::from(random()) << 64 | u128::from(random());
         let veil = if config.has_tenants() { Veil::new(key) } else { Veil::default() };
@@ -173,6 +176,7 @@ impl Node {
             budget,
             gauges,
             state,
+            applied,
             clock: Clock::start(),
             incarnation: Incarnation::new(incarnation).veiled(veil),
             hash_seed: random(),
@@ -391,7 +395,7 @@ async fn run_core(
     glommio::timer::sleep(Duration::from_millis(1)).await;
     let waker = mesh.waker();
     let mut core = node.core(index, mesh);
-    core.declare_all(&node.state, &node.option_defaults());
+    core.declare_all(&node.state, node.applied, &node.option_defaults());
     let _ = report.send(Ok(()));
     // Nothing else runs on this executor yet, so waiting for the listener may block it.
     let Ok(listener) = listener.recv() else { return Ok(()) };

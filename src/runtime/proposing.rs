@@ -72,14 +72,14 @@ impl Core {
         self.desk.mesh.send(usize::from(control.0), Frame::Propose(proposal));
     }
 
-    /// Declares what the log declares, and turns the kill switch as it says: before this core serves anybody.
-    pub(super) fn declare_all(&mut self, state: &State, defaults: &OptionDefaults) {
+    /// Declares what the log up to entry `at` declares, and turns the kill switch as it says: before this core serves anybody.
+    pub(super) fn declare_all(&mut self, state: &State, at: u64, defaults: &OptionDefaults) {
         self.is_enabled = state.is_enabled();
         self.shard.switch(self.now, state.is_enabled(), &mut Unheard);
         for (queue, declaration) in state.declarations() {
             if home_shard(queue.tenant, &queue.name, self.placement.shard_count()) == self.desk.core {
                 let options = declaration.options().in_force(defaults);
-                let command = Command::Configure { tenant: queue.tenant, queue: &queue.name, options };
+                let command = Command::Configure { tenant: queue.tenant, queue: &queue.name, options, at };
                 self.shard.step(self.now, Ticket(0), command, &mut Unheard);
             }
         }

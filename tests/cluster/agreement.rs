@@ -1,12 +1,14 @@
 //! What nodes agree on, and that they do without one of them, and not without most of them.
 
+use std::collections::BTreeSet;
+use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use crate::nodes::{Nodes, declaration, standing};
-use crate::process::client::{get, pop, push};
+use crate::process::client::{Client, get, pop, push};
 
 #[test]
 fn three_nodes_agree_and_survive_their_leader() {
@@ -101,4 +103,46 @@ fn of_two_nodes_either_may_leave_and_come_back() {
         nodes.begin(leader, 1..=2, false);
         nodes.wait_for(other, "it votes again", |status| status["voters"] == json!([1, 2]));
     }
+}
+
+/// A deletion on one node and declarations on others at once: what the log says last is so on every node, without a restart.
+#[test]
+fn a_deletion_that_races_a_declaration_never_undoes_a_later_one() {
+    let nodes = Nodes::start(3, 0, &[]);
+    nodes.wait_for_live(&[1, 2, 3]);
+    nodes.declare(1, "first", Duration::from_secs(5));
+    let addresses = [1, 2, 3].map(|id| nodes.node(id).address);
+    for round in 0..40 {
+        let queue = format!("raced-{round}");
+        nodes.declare(1, &queue, Duration::ZERO);
+        let barrier = Barrier::new(3);
+        thread::scope(|scope| {
+            for (index, address) in addresses.into_iter().enumerate() {
+                let (barrier, queue) = (&barrier, &queue);
+                scope.spawn(move || {
+                    let mut client = Client::connect(address);
+                    barrier.wait();
+                    match index {
+                        0 => drop(client.ask(format!("DELETE /api/v1/ephemeral/queue/{queue} HTTP/1.1\r\nHost: h\r\n\r\n"))),
+                        _ => assert_eq!(client.ask(declaration(queue)).status, 201),
+                    }
+                });
+            }
+        });
+    }
+    // One entry more than all of the races: every node that has it has those.
+    nodes.declare(1, "last", Duration::ZERO);
+    let declared = |id: u64| {
+        let listing = nodes.client(id).ask(get("/api/v1/ephemeral/queues?scope=node")).json();
+        let rows = listing["queues"].as_array().expect("queues").iter().filter(|row| row["tier"] == "declared");
+        rows.map(|row| row["queue"].as_str().expect("a name").to_owned()).collect::<BTreeSet<_>>()
+    };
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !(1..=3).all(|id| declared(id).contains("last")) || declared(1) != declared(2) || declared(2) != declared(3) {
+        assert!(Instant::now() < deadline, "{:?}", [1, 2, 3].map(declared));
+        thread::sleep(Duration::from_millis(50));
+    }
+    // What a log says is what a restart would bring: the same without one.
+    let of_log = nodes.node(1).metric(&mut nodes.client(1), "mayfly_control_declarations");
+    assert_eq!(declared(1).len() as u64, of_log);
 }

@@ -58,6 +58,8 @@ pub(crate) enum Ask {
     },
     Delete {
         queue: Name,
+        /// By a declaration that came behind it in the log.
+        is_overtaken: bool,
     },
     List {
         tenant: Tenant,

@@ -77,7 +77,7 @@ fn ask_of(rig: &mut Rig, run: &Run, op: &Op) -> Option<Ask> {
         Op::Undeclare { queue } => Ask::Undeclare { queue: queue_of(queue) },
         Op::Leave { queue, group } => Ask::Leave { queue: queue_of(queue), group: SUBSCRIBERS[*group].to_owned() },
         Op::Reset { queue } => Ask::Reset { queue: queue_of(queue) },
-        Op::Delete { queue } => Ask::Delete { queue: queue_of(queue) },
+        Op::Delete { queue, is_overtaken } => Ask::Delete { queue: queue_of(queue), is_overtaken: *is_overtaken },
         Op::Read(ask) => ask.clone(),
         _ => return None,
     })

@@ -69,6 +69,7 @@ pub(crate) enum Op {
     },
     Delete {
         queue: usize,
+        is_overtaken: bool,
     },
     /// Asked of both sides as it stands.
     Read(Ask),
@@ -233,7 +234,7 @@ fn op() -> impl Strategy<Value = Op> {
         4 => (0..TENANTS.len(), prop::option::weighted(0.8, allowance())).prop_map(|(tenant, allowance)| Op::Grant { tenant, allowance }),
         2 => (queue(), 0..SUBSCRIBERS.len()).prop_map(|(queue, group)| Op::Leave { queue, group }),
         2 => queue().prop_map(|queue| Op::Reset { queue }),
-        3 => queue().prop_map(|queue| Op::Delete { queue }),
+        3 => (queue(), prop::bool::weighted(0.3)).prop_map(|(queue, is_overtaken)| Op::Delete { queue, is_overtaken }),
         2 => read().prop_map(Op::Read),
         3 => (0usize..4).prop_map(Op::Cancel),
         8 => (0usize..6, broken()).prop_map(|(back, broken)| Op::Undeliver(back, broken)),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mayfly_shards::{
-    AckItem, Answer, Command, Delivery, DropCause, Inbox, Letter, Moved, NO_INBOX, NodeBudget, Opening, Outbox, PartitionName, Payload,
+    AckItem, Answer, Command, Delivery, DropCause, Inbox, Letter, Moved, NO_INBOX, NodeBudget, Opening, Options, Outbox, PartitionName, Payload,
     Receipt, Refusal, ReplyItem, Reservation, Shard, ShardConfig, ShardIndex, Tenant, Ticket, Time, Undelivered, Unpacked, Usage,
     WAITER_OVERHEAD_BYTES, inbox_of,
 };
@@ -25,6 +25,8 @@ pub(crate) struct Subject {
     /// The inbox of each request that was delivered.
     inboxes: BTreeMap<u64, Inbox>,
     is_enabled: bool,
+    /// What the log declares, which every node knows.
+    declared: BTreeMap<Name, Options>,
     /// What was pushed, by its number.
     payloads: BTreeMap<u64, Payload>,
     /// The seq each message was delivered under.
@@ -56,6 +58,7 @@ impl Subject {
             budget,
             before: vec![],
             inboxes: BTreeMap::new(),
+            declared: BTreeMap::new(),
             is_enabled: true,
             payloads: BTreeMap::new(),
             seqs: BTreeMap::new(),
@@ -69,6 +72,10 @@ impl Subject {
         let mut heard = Heard::default();
         self.expire_all(now, &mut heard);
         let (mut next, budget) = Self::node(&self.settings);
+        for (name, options) in self.declared.iter().filter(|_| !is_called_off) {
+            let command = Command::Configure { tenant: name.tenant, queue: &name.queue, options: *options, at: 1 };
+            next.step(now, Ticket(0), command, &mut Heard::default());
+        }
         let mut names: Vec<PartitionName> = vec![];
         let mut from = None;
         loop {
@@ -203,6 +210,11 @@ impl Subject {
         let Ok(_reservation) = admitted.map_err(|refusal| heard.answer(Ticket(ticket), Answer::Refused(refusal))) else {
             return self.take_in(heard);
         };
+        match ask {
+            Ask::Configure { queue, options } => drop(self.declared.insert(queue.clone(), *options)),
+            Ask::Undeclare { queue } | Ask::Delete { queue, is_overtaken: false } => drop(self.declared.remove(queue)),
+            _ => {}
+        }
         self.before.iter_mut().for_each(|(shard, _)| shard.expire(now, &mut heard));
         if let Command::Reply { tenant, items } = command {
             self.reply(now, ticket, tenant, &nodes_of, items, &mut heard);
@@ -368,11 +380,13 @@ fn command<'a>(ask: &'a Ask, payloads: &'a mut Vec<Payload>, items: &'a [AckItem
             auto_ack: *auto_ack,
         },
         Ask::Ack { queue, group, .. } => Command::Ack { tenant: queue.tenant, queue: &queue.queue, group, items },
-        Ask::Configure { queue, options } => Command::Configure { tenant: queue.tenant, queue: &queue.queue, options: *options },
+        Ask::Configure { queue, options } => Command::Configure { tenant: queue.tenant, queue: &queue.queue, options: *options, at: 1 },
         Ask::Undeclare { queue } => Command::Undeclare { tenant: queue.tenant, queue: &queue.queue },
         Ask::Leave { queue, group } => Command::Leave { tenant: queue.tenant, queue: &queue.queue, group },
         Ask::Reset { queue } => Command::Reset { tenant: queue.tenant, queue: &queue.queue },
-        Ask::Delete { queue } => Command::Delete { tenant: queue.tenant, queue: &queue.queue },
+        Ask::Delete { queue, is_overtaken } => {
+            Command::Delete { tenant: queue.tenant, queue: &queue.queue, at: u64::from(!is_overtaken) }
+        }
         Ask::List { tenant, prefix, after, limit } => Command::List { tenant: *tenant, prefix, after, limit: *limit },
         Ask::Depth { queue, group } => Command::Depth { tenant: queue.tenant, queue: &queue.queue, group: group.as_deref() },
     }

@@ -493,7 +493,7 @@ impl Clients {
         let command = if self.random.chance(50) {
             Command::Reset { tenant: tenant_of(queue), queue }
         } else {
-            Command::Delete { tenant: tenant_of(queue), queue }
+            Command::Delete { tenant: tenant_of(queue), queue, at: 1 }
         };
         self.world.ask(at, of, ticket, command);
         if self.random.chance(50) {
@@ -534,6 +534,6 @@ impl Clients {
         self.use_queue(queue, None, self.world.now, false);
         let (at, of) = (self.any_core(), home_shard(tenant_of(queue), queue, self.world.shard_count()));
         let ticket = self.ticket(Expected::Configure);
-        self.world.ask(at, of, ticket, Command::Configure { tenant: tenant_of(queue), queue, options });
+        self.world.ask(at, of, ticket, Command::Configure { tenant: tenant_of(queue), queue, options, at: 1 });
     }
 }

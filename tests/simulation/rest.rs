@@ -112,7 +112,7 @@ impl Clients {
             self.debts.change_begins(queue);
             let ticket = self.ticket(Expected::Change { queue, asked_at: self.world.now });
             let of = home_shard(tenant_of(queue), queue, self.world.shard_count());
-            self.world.ask(0, of, ticket, Command::Delete { tenant: tenant_of(queue), queue });
+            self.world.ask(0, of, ticket, Command::Delete { tenant: tenant_of(queue), queue, at: 1 });
             self.come_to_rest();
         }
         assert_eq!(self.world.budget.bytes.used(), 0, "bytes are left");

@@ -127,7 +127,7 @@ impl Shard {
         let again = || Deferred::Letter(own, Letter::Adopt { queue: name.clone(), partition: partition.into() });
         let transfer = &self.handover.arrivals.get_mut(id).transfers[position];
         let used_at = transfer.came_at - transfer.manifest.queue_unused;
-        let adoption = Adoption { declared: transfer.manifest.declared, used_at };
+        let adoption = Adoption { used_at };
         let index = match self.queues.find(name.tenant, &name.name) {
             Some(index) if self.queues.get(index).link.holds_back() => {
                 self.queues.get_mut(index).link.defer(again());
@@ -179,16 +179,12 @@ impl Shard {
         }
     }
 
-    /// Makes a queue as it was at the source, whatever the bounds.
+    /// Makes a queue as it was at the source, whatever the bounds. Whether it is declared the log says, to every node.
     pub(crate) fn create_adopted(&mut self, now: Time, name: &QueueName, adoption: Option<Adoption>) -> QueueIndex {
         self.ledger.budget.charge_agreed_queue(self.tenants.agreed(name.tenant));
         let index = self.insert_queue(name.tenant, &name.name, now);
-        let queue = self.queues.get_mut(index);
-        if let Some(Adoption { declared, used_at }) = adoption {
-            queue.used_at = used_at;
-            if let Some(options) = declared {
-                (queue.options, queue.is_declared) = (Arc::new(options), true);
-            }
+        if let Some(Adoption { used_at }) = adoption {
+            self.queues.get_mut(index).used_at = used_at;
         }
         self.arm_queue(now, index);
         index

@@ -214,7 +214,6 @@ fn manifest(queue: &Queue, contents: &Ring, now: Time) -> Manifest {
         }
     });
     Manifest {
-        declared: queue.is_declared.then(|| *queue.options),
         queue_unused: now.since(queue.used_at),
         queue_answered: since(queue.answered_at),
         unused: now.since(contents.used_at),

@@ -68,8 +68,6 @@ pub struct Chunk {
 /// What is known of a partition and its queue beside the messages.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// The queue's declaration, as it is in force; None: it is an implicit one.
-    pub declared: Option<Options>,
     /// Since the queue was last used.
     pub queue_unused: Span,
     /// Since a pop of any partition was last answered, if one ever was.

@@ -313,7 +313,7 @@ impl Node {
             self.on(ShardIndex(core), |shard, _, _| shard.void_copies(TENANT, QUEUE, cause));
         }
         let command =
-            if is_reset { Command::Reset { tenant: TENANT, queue: QUEUE } } else { Command::Delete { tenant: TENANT, queue: QUEUE } };
+            if is_reset { Command::Reset { tenant: TENANT, queue: QUEUE } } else { Command::Delete { tenant: TENANT, queue: QUEUE, at: 1 } };
         self.ask(None, Ticket(ticket), command);
     }
 

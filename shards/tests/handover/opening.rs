@@ -113,13 +113,17 @@ fn groups_that_the_source_does_not_know_begin_at_its_oldest_and_its_own_are_regi
 }
 
 #[test]
-fn a_declared_queue_is_made_as_it_was() {
+fn what_is_declared_the_log_alone_says() {
     for cores in [1, 4] {
         let (mut a, mut b) = (Node::new(1, 1, options()), Node::new(2, cores, options()));
         let declared = Options { retry_limit: 1, ttl_seconds: 10, ..options() };
-        a.ask(None, Ticket(1), Command::Configure { tenant: TENANT, queue: QUEUE, options: declared });
+        a.ask(None, Ticket(1), Command::Configure { tenant: TENANT, queue: QUEUE, options: declared, at: 1 });
         a.push(2, "p", &["1"]);
         hand_over(&mut a, &mut b, "p", 1);
+        b.ask(None, Ticket(4), Command::List { tenant: TENANT, prefix: "", after: "", limit: 9 });
+        let Some(Heard::Answer(mayfly_shards::Answer::Listed(rows))) = b.hear(4) else { panic!("a listing is answered") };
+        assert_eq!(rows.iter().map(|row| row.declared).collect::<Vec<_>>(), [false], "its log has not come so far");
+        b.ask(None, Ticket(2), Command::Configure { tenant: TENANT, queue: QUEUE, options: declared, at: 1 });
         b.pass(Span::from_secs(9));
         assert_eq!(b.take("p", QUEUE_MODE, 9, false).len(), 1);
         b.pass(Span::from_secs(1));

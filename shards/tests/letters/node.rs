@@ -191,11 +191,11 @@ impl Node {
     }
 
     pub(crate) fn delete(&mut self) -> Ticket {
-        self.ask(self.home(), Command::Delete { tenant: TENANT, queue: QUEUE })
+        self.ask(self.home(), Command::Delete { tenant: TENANT, queue: QUEUE, at: 1 })
     }
 
     pub(crate) fn configure(&mut self, options: Options) -> Ticket {
-        self.ask(self.home(), Command::Configure { tenant: TENANT, queue: QUEUE, options })
+        self.ask(self.home(), Command::Configure { tenant: TENANT, queue: QUEUE, options, at: 1 })
     }
 
     /// An answer never left: its client sat at the home.

@@ -99,7 +99,7 @@ pub(super) enum Request<'a> {
         group: &'a str,
     },
     Reset,
-    Delete,
+    Delete { at: u64 },
     List {
         prefix: &'a str,
         after: &'a str,
@@ -214,7 +214,7 @@ impl<'a> Ask<'a> {
             }
             Request::Leave { group } => f(Command::Leave { tenant, queue, group }),
             Request::Reset => f(Command::Reset { tenant, queue }),
-            Request::Delete => f(Command::Delete { tenant, queue }),
+            Request::Delete { at } => f(Command::Delete { tenant, queue, at }),
             Request::List { prefix, after, limit } => {
                 f(Command::List { tenant, prefix, after, limit: usize::try_from(*limit).unwrap_or(usize::MAX) })
             }
@@ -255,7 +255,7 @@ fn spell<'a>(now: Time, command: &'a Command<'_>) -> (Tenant, &'a str, Request<'
         }
         Command::Leave { tenant, queue, group } => (*tenant, *queue, Request::Leave { group }),
         Command::Reset { tenant, queue } => (*tenant, *queue, Request::Reset),
-        Command::Delete { tenant, queue } => (*tenant, *queue, Request::Delete),
+        Command::Delete { tenant, queue, at } => (*tenant, *queue, Request::Delete { at: *at }),
         Command::List { tenant, prefix, after, limit } => (*tenant, "", Request::List { prefix, after, limit: *limit as u64 }),
         Command::Depth { tenant, queue, group } => (*tenant, *queue, Request::Depth { group: *group }),
         Command::Configure { .. } | Command::Undeclare { .. } => unreachable!("what is declared comes to every node by the log"),

@@ -121,7 +121,7 @@ impl Model {
             // CHOICE: no use of the queue.
             Ask::Leave { queue, group } => self.departures.push((now + DEPARTURE_SPAN, queue.clone(), group.clone())),
             Ask::Reset { queue } => self.reset(ticket, queue),
-            Ask::Delete { queue } => self.delete(ticket, queue),
+            Ask::Delete { queue, is_overtaken } => self.delete(ticket, queue, *is_overtaken),
             Ask::List { tenant, prefix, after, limit } => {
                 let rows = self.list(*tenant, prefix, after, *limit);
                 self.answer(ticket, Answer::Listed(rows));
@@ -271,25 +271,35 @@ impl Model {
 
     fn reset(&mut self, ticket: u64, name: &Name) {
         let Some(at) = self.find_existing(name) else { return self.answer(ticket, Answer::Reset(0)) };
+        let dropped = self.drop_contents(at, DropCause::Reset);
+        self.answer(ticket, Answer::Reset(dropped));
+        self.serve_waiters();
+    }
+
+    fn drop_contents(&mut self, at: usize, cause: DropCause) -> u64 {
         let life = self.new_life();
         let queue = &mut self.queues[at];
         let dropped = queue.messages.len() as u64;
-        self.ended[DropCause::Reset as usize] += dropped;
+        self.ended[cause as usize] += dropped;
         queue.messages.clear();
         queue.settled.clear();
         queue.groups.iter_mut().for_each(|g| g.states.clear());
         // CHOICE: an answer under way at a reset does not come back after it (a new life voids it).
         queue.life = life;
         queue.used_at = self.now;
-        self.answer(ticket, Answer::Reset(dropped));
-        self.serve_waiters();
+        dropped
     }
 
-    fn delete(&mut self, ticket: u64, name: &Name) {
+    fn delete(&mut self, ticket: u64, name: &Name, is_overtaken: bool) {
         let Some(at) = self.find_existing(name) else {
             return self.answer(ticket, Answer::Deleted { deleted: false, declared: false });
         };
         let declared = self.queues[at].declared;
+        if declared && is_overtaken {
+            self.drop_contents(at, DropCause::Deleted);
+            self.answer(ticket, Answer::Deleted { deleted: true, declared });
+            return self.serve_waiters();
+        }
         let life = self.new_life();
         self.write_off(at, DropCause::Deleted);
         self.queues[at] = Queue::new(name.clone(), life, self.settings.defaults);

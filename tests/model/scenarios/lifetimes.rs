@@ -10,7 +10,7 @@ fn reset(talk: &mut Talk) -> Answer {
 }
 
 fn delete(talk: &mut Talk) -> Answer {
-    talk.answer(&Ask::Delete { queue: name("q") })
+    talk.answer(&Ask::Delete { queue: name("q"), is_overtaken: false })
 }
 
 #[test]
@@ -48,6 +48,22 @@ fn delete_forgets_groups_and_declaration() {
     assert_eq!(talk.depth(None), None);
     talk.push(PARTITION, 2);
     assert_eq!(talk.row().map(|r| (r.declared, r.groups)), Some((false, 0)));
+}
+
+#[test]
+fn a_deletion_that_a_later_declaration_overtook_drops_contents_and_leaves_the_declaration() {
+    let mut talk = Talk::new(settings());
+    talk.configure(|o| o.max_length = 7);
+    talk.push(PARTITION, 2);
+    talk.pop("a", 1);
+    let overtaken = Ask::Delete { queue: name("q"), is_overtaken: true };
+    assert_eq!(talk.answer(&overtaken), Answer::Deleted { deleted: true, declared: true });
+    assert_eq!(talk.row().map(|r| (r.declared, r.depth, r.options.max_length)), Some((true, 0, 7)));
+    assert_eq!((talk.complete("a", 0, 1), talk.pop("a", 9)), (Outcome::Unknown, vec![]));
+    // Of what is not declared nothing is left.
+    talk.answer(&Ask::Undeclare { queue: name("q") });
+    assert_eq!(talk.answer(&overtaken), Answer::Deleted { deleted: true, declared: false });
+    assert_eq!(talk.row(), None);
 }
 
 #[test]

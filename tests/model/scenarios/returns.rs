@@ -128,7 +128,7 @@ fn nothing_returns_over_a_reset_or_a_delete() {
             talk.push(PARTITION, 1);
             let ticket = take(&mut talk, "a", 1, auto_ack);
             let queue = super::name("q");
-            talk.ask(&if is_reset { Ask::Reset { queue } } else { Ask::Delete { queue } });
+            talk.ask(&if is_reset { Ask::Reset { queue } } else { Ask::Delete { queue, is_overtaken: false } });
             talk.push(PARTITION, 1);
             talk.pop("a", 1);
             talk.undeliver(ticket, Broken::Unsent);
