@@ -29,6 +29,11 @@ impl Bound {
         amount == 0 || charge_up_to(&self.used, amount, self.max.load(Relaxed))
     }
 
+    /// Whether more is charged than the ceiling allows: what was admitted before may come back.
+    pub(crate) fn is_over(&self) -> bool {
+        self.used.load(Relaxed) > self.max.load(Relaxed)
+    }
+
     /// Charges past the ceiling: for what was admitted before (a returned answer).
     pub fn charge_unbounded(&self, amount: u64) {
         self.used.fetch_add(amount, Relaxed);

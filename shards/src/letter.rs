@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::budget::SharedCounters;
-use crate::command::{OwnedCommand, Refusal};
+use crate::command::{DropCause, OwnedCommand, Refusal};
 use crate::handover::Inbox;
 use crate::name::QueueName;
 use crate::options::Options;

@@ -120,6 +120,10 @@ fn charge_net(ledger: &Ledger, queue: &Queue, push: &PushRequest<'_>, lacks: Roo
     if lacks == (0, 0) || !is_alone {
         return bound.charge(node_bytes).then_some(0);
     }
+    // What it would evict makes no room in a node that holds too much already.
+    if bound.is_over() {
+        return None;
+    }
     // At least what is lacking goes; only a node that is nearly full needs to know exactly.
     let least = Ledger::node_bytes(lacks.0, lacks.1).min(node_bytes);
     if bound.charge(node_bytes - least) {

@@ -327,12 +327,6 @@ impl Consensus {
         Ok(agreed)
     }
 
-    /// The last entry that was carried out.
-    #[must_use]
-    pub const fn applied(&self) -> u64 {
-        self.applied
-    }
-
     fn drive_node(&mut self, node: &mut RawNode<LogStorage>, send: Send<'_>, agreed: &mut Vec<Agreed>) -> Result<(), LogFault> {
         while node.has_ready() {
             let mut ready = node.ready();

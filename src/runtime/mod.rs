@@ -165,7 +165,13 @@ pub fn serve(config: Config) -> Result<(), StartError> {
 }
 
 impl Node {
-    fn new(config: Config, incarnation: u64, authority: Authority, gauges: Arc<Gauges>, (state, applied): (Arc<State>, u64)) -> Result<Self, StartError> {
+    fn new(
+        config: Config,
+        incarnation: u64,
+        authority: Authority,
+        gauges: Arc<Gauges>,
+        (state, applied): (Arc<State>, u64),
+    ) -> Result<Self, StartError> {
         let tls = config.tls.as_ref().map(Acceptor::load).transpose().map_err(StartError::Tls)?;
         let key = u128::from(random()) << 64 | u128::from(random());
         let veil = if config.has_tenants() { Veil::new(key) } else { Veil::default() };

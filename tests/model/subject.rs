@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mayfly_shards::{
-    AckItem, Answer, Command, Delivery, DropCause, Inbox, Letter, Moved, NO_INBOX, NodeBudget, Opening, Options, Outbox, PartitionName, Payload,
-    Receipt, Refusal, ReplyItem, Reservation, Shard, ShardConfig, ShardIndex, Tenant, Ticket, Time, Undelivered, Unpacked, Usage,
+    AckItem, Answer, Command, Delivery, DropCause, Inbox, Letter, Moved, NO_INBOX, NodeBudget, Opening, Options, Outbox, PartitionName,
+    Payload, Receipt, Refusal, ReplyItem, Reservation, Shard, ShardConfig, ShardIndex, Tenant, Ticket, Time, Undelivered, Unpacked, Usage,
     WAITER_OVERHEAD_BYTES, inbox_of,
 };
 use smallvec::SmallVec;
@@ -384,9 +384,7 @@ fn command<'a>(ask: &'a Ask, payloads: &'a mut Vec<Payload>, items: &'a [AckItem
         Ask::Undeclare { queue } => Command::Undeclare { tenant: queue.tenant, queue: &queue.queue },
         Ask::Leave { queue, group } => Command::Leave { tenant: queue.tenant, queue: &queue.queue, group },
         Ask::Reset { queue } => Command::Reset { tenant: queue.tenant, queue: &queue.queue },
-        Ask::Delete { queue, is_overtaken } => {
-            Command::Delete { tenant: queue.tenant, queue: &queue.queue, at: u64::from(!is_overtaken) }
-        }
+        Ask::Delete { queue, is_overtaken } => Command::Delete { tenant: queue.tenant, queue: &queue.queue, at: u64::from(!is_overtaken) },
         Ask::List { tenant, prefix, after, limit } => Command::List { tenant: *tenant, prefix, after, limit: *limit },
         Ask::Depth { queue, group } => Command::Depth { tenant: queue.tenant, queue: &queue.queue, group: group.as_deref() },
     }

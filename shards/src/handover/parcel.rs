@@ -7,7 +7,6 @@
 use serde::{Deserialize, Serialize};
 
 use crate::name::Tenant;
-use crate::options::Options;
 use crate::payload::Payload;
 use crate::time::Span;
 

@@ -312,8 +312,11 @@ impl Node {
         for core in 0..self.shard_count() {
             self.on(ShardIndex(core), |shard, _, _| shard.void_copies(TENANT, QUEUE, cause));
         }
-        let command =
-            if is_reset { Command::Reset { tenant: TENANT, queue: QUEUE } } else { Command::Delete { tenant: TENANT, queue: QUEUE, at: 1 } };
+        let command = if is_reset {
+            Command::Reset { tenant: TENANT, queue: QUEUE }
+        } else {
+            Command::Delete { tenant: TENANT, queue: QUEUE, at: 1 }
+        };
         self.ask(None, Ticket(ticket), command);
     }
 

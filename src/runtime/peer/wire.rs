@@ -99,7 +99,9 @@ pub(super) enum Request<'a> {
         group: &'a str,
     },
     Reset,
-    Delete { at: u64 },
+    Delete {
+        at: u64,
+    },
     List {
         prefix: &'a str,
         after: &'a str,
@@ -214,7 +216,7 @@ impl<'a> Ask<'a> {
             }
             Request::Leave { group } => f(Command::Leave { tenant, queue, group }),
             Request::Reset => f(Command::Reset { tenant, queue }),
-            Request::Delete { at } => f(Command::Delete { tenant, queue, at }),
+            Request::Delete { at } => f(Command::Delete { tenant, queue, at: *at }),
             Request::List { prefix, after, limit } => {
                 f(Command::List { tenant, prefix, after, limit: usize::try_from(*limit).unwrap_or(usize::MAX) })
             }
