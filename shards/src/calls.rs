@@ -252,7 +252,7 @@ impl Shard {
     pub(crate) fn withdraw_if_over(&mut self, now: Time, index: QueueIndex, ring: RingIndex, seq: u64) {
         let of_other_node = self.queues.get(index).rings.get(ring).request(seq);
         let is_own = seq::inbox_of(seq).is_some_and(|inbox| !self.calls.is_pending(inbox));
-        if is_own || of_other_node.is_some_and(|request| request.is_over()) {
+        if is_own || of_other_node.is_some_and(|request| request.is_over(now)) {
             self.withdraw(now, index, ring, seq);
         }
     }

@@ -20,8 +20,9 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    pub(crate) fn is_over(&self) -> bool {
-        self.until.is_none()
+    /// Whether nobody waits for its answer any more.
+    pub(crate) fn is_over(&self, now: Time) -> bool {
+        self.until.is_none_or(|until| until <= now)
     }
 }
 
