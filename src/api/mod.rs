@@ -9,6 +9,7 @@
 //! - [`veil`]: what keeps a tenant from counting the messages of others.
 //! - [`answer`] and [`status`]: answers, appended to a connection's output.
 //! - [`merge`]: the parts that shards report → one listing, one depth.
+//! - [`openapi`]: the description of every route, made of the table.
 //! - [`error`]: every failure → status, code, prose, Retry-After, in one table.
 //!
 //! Invariants: a request that came out of here has valid names (1 to 512 bytes of UTF-8 without control characters) and counts within
@@ -25,6 +26,7 @@ pub mod inbox;
 mod json;
 pub mod merge;
 mod name;
+pub mod openapi;
 pub mod query;
 pub mod quota;
 pub mod request;

@@ -52,6 +52,8 @@ pub enum Route {
     Metrics,
     /// What this is.
     Index,
+    /// The description of every route.
+    OpenApi,
 }
 
 impl Route {
@@ -63,7 +65,7 @@ impl Route {
             Self::Push | Self::Pop | Self::Subscribe | Self::Ack | Self::Call | Self::Reply => true,
             Self::Configure | Self::Reset | Self::Delete | Self::Queues | Self::Depth => true,
             Self::SwitchState | Self::Switch | Self::SetQuota | Self::Quota | Self::Cluster | Self::ChangeCluster => false,
-            Self::Health | Self::Ready | Self::Metrics | Self::Index => false,
+            Self::Health | Self::Ready | Self::Metrics | Self::Index | Self::OpenApi => false,
         }
     }
 }
@@ -127,7 +129,7 @@ pub enum Missed {
 }
 
 /// Every route, those of the hot path first.
-pub static ENDPOINTS: [Endpoint; 23] = [
+pub static ENDPOINTS: [Endpoint; 24] = [
     endpoint(Method::Post, exact("/api/v1/ephemeral/push"), Access::WriteOnly, Route::Push),
     endpoint(Method::Get, exact("/api/v1/ephemeral/pop"), Access::ReadWrite, Route::Pop),
     endpoint(Method::Post, exact("/api/v1/ephemeral/ack"), Access::ReadWrite, Route::Ack),
@@ -151,6 +153,7 @@ pub static ENDPOINTS: [Endpoint; 23] = [
     endpoint(Method::Get, exact("/metrics"), Access::Public, Route::Metrics),
     endpoint(Method::Get, exact("/metrics/prometheus"), Access::Public, Route::Metrics),
     endpoint(Method::Get, exact("/"), Access::Public, Route::Index),
+    endpoint(Method::Get, exact("/openapi.json"), Access::Public, Route::OpenApi),
 ];
 
 const fn endpoint(method: Method, pattern: Pattern, access: Access, route: Route) -> Endpoint {
@@ -283,7 +286,7 @@ mod tests {
         ];
         let paths = under_base.map(|rest| format!("{BASE}{rest}"));
         for path in
-            paths.iter().map(String::as_str).chain(["", "*", "//", "/Health", "/metrics/", "/openapi.json", "/api/v1/system/ephemeral/"])
+            paths.iter().map(String::as_str).chain(["", "*", "//", "/Health", "/metrics/", "/openapi.json/", "/api/v1/system/ephemeral/"])
         {
             for method in [Method::Get, Method::Post, Method::Delete, Method::Options, Method::Other] {
                 assert_eq!(find(method, path.as_bytes()), Err(Missed::NoSuchRoute), "{path}");

@@ -23,7 +23,7 @@ use crate::api::inbox::{self, Target};
 use crate::api::query::PopRequest;
 use crate::api::request::{self, AckRequest};
 use crate::api::route::{Found, Route};
-use crate::api::{Failure, answer, query, route};
+use crate::api::{Failure, answer, openapi, query, route};
 use crate::control::{Change, Declaration};
 use crate::metrics;
 
@@ -103,6 +103,7 @@ impl Core {
                 self.clerk(asking.connections).respond(id, delivery, &head, |out| out.extend_from_slice(text.as_bytes()));
                 Ok(())
             }
+            Route::OpenApi => self.say(asking, Status::Ok, &openapi::DOCUMENT),
             Route::Index => {
                 self.say(asking, Status::Ok, concat!(r#"{"name":"mayfly","version":""#, env!("CARGO_PKG_VERSION"), r#""}"#).as_bytes())
             }
