@@ -44,6 +44,12 @@ fn flag() -> Value {
     json!({ "type": "boolean", "default": false })
 }
 
+/// Null is as if it were not given.
+fn or_null(mut schema: Value) -> Value {
+    schema["type"] = json!([schema["type"], "null"]);
+    schema
+}
+
 /// The name of its operation.
 pub(super) const fn id(route: Route) -> &'static str {
     match route {
@@ -113,8 +119,8 @@ fn of_messages(route: Route) -> Described {
             tag,
             parameters: json!([
                 query("queue", true, &schema("Name"), "Made, if there is none."),
-                query("partition", false, &schema("Name"), "Any, unless it is named."),
-                query("group", false, &schema("Name"), "The consumer group; without one all share a place."),
+                query("partition", false, &schema("NameOrNone"), "Any, unless it is named."),
+                query("group", false, &schema("NameOrNone"), "The consumer group; without one all share a place."),
                 query("batch", false, &json!({ "type": "integer", "minimum": 1, "maximum": 10_000, "default": 1 }), "At most so many."),
                 query("wait", false, &flag(), "Wait when there is none."),
                 query("timeout", false, &timeout(), "How long, in milliseconds."),
@@ -141,8 +147,8 @@ fn of_messages(route: Route) -> Described {
             tag,
             parameters: json!([
                 query("queue", true, &schema("Name"), "Made, if there is none."),
-                query("partition", false, &schema("Name"), "Any, unless it is named."),
-                query("group", false, &schema("Name"), "The consumer group; without one everything from now on."),
+                query("partition", false, &schema("NameOrNone"), "Any, unless it is named."),
+                query("group", false, &schema("NameOrNone"), "The consumer group; without one everything from now on."),
                 query("access_token", false, &json!({ "type": "string" }), "The token, for a client that can send no header."),
             ]),
             body: Value::Null,
@@ -186,8 +192,8 @@ fn of_messages(route: Route) -> Described {
                     "queue": schema("Name"),
                     "partition": { "oneOf": [schema("Name"), { "type": "null" }], "default": "Default" },
                     "payload": schema("Payload"),
-                    "timeout": timeout(),
-                    "failFast": flag(),
+                    "timeout": or_null(timeout()),
+                    "failFast": or_null(flag()),
                 }),
             ),
             responses: answer(200, "The reply", &object(&["payload"], json!({ "payload": schema("Payload") }))),
@@ -217,15 +223,15 @@ fn of_messages(route: Route) -> Described {
                         "replyTo": schema("Name"),
                         "payload": schema("Payload"),
                     })) },
-                    "next": object(&[], json!({
-                        "queue": schema("Name"),
-                        "partition": schema("Name"),
-                        "group": schema("Name"),
-                        "batch": { "type": "integer", "minimum": 1, "maximum": 10_000 },
-                        "wait": flag(),
-                        "timeout": timeout(),
-                        "autoAck": flag(),
-                    })),
+                    "next": { "oneOf": [{ "type": "null" }, object(&[], json!({
+                        "queue": { "oneOf": [schema("Name"), { "type": "null" }] },
+                        "partition": { "oneOf": [schema("Name"), { "type": "null" }] },
+                        "group": { "oneOf": [schema("NameOrNone"), { "type": "null" }] },
+                        "batch": { "type": ["integer", "null"], "minimum": 1, "maximum": 10_000 },
+                        "wait": or_null(flag()),
+                        "timeout": or_null(timeout()),
+                        "autoAck": or_null(flag()),
+                    }))] },
                 }),
             ),
             responses: answer(
@@ -299,7 +305,7 @@ fn of_queues(route: Route) -> Described {
                 query("prefix", false, &json!({ "type": "string" }), "Queues whose names begin so."),
                 query("after", false, &json!({ "type": "string" }), "Queues behind this one: the last of the page before."),
                 query("limit", false, &json!({ "type": "integer", "minimum": 0 }), "At most so many."),
-                query("scope", false, &json!({ "enum": ["node"] }), "Ask no other node."),
+                query("scope", false, &json!({ "type": "string" }), "With `node`: ask no other node."),
             ]),
             body: Value::Null,
             responses: answer(
@@ -321,8 +327,8 @@ fn of_queues(route: Route) -> Described {
             summary: "Tell what is pending in a queue, by partition and group",
             tag,
             parameters: json!([
-                query("group", false, &schema("Name"), "For that group alone."),
-                query("scope", false, &json!({ "enum": ["node"] }), "Ask no other node."),
+                query("group", false, &schema("NameOrNone"), "For that group alone."),
+                query("scope", false, &json!({ "type": "string" }), "With `node`: ask no other node."),
             ]),
             body: Value::Null,
             responses: answer(
@@ -391,7 +397,11 @@ fn of_node(route: Route) -> Described {
         },
         Route::Cluster => simple("Tell how the cluster stands", "As this node knows it", &cluster),
         Route::ChangeCluster => Described {
-            body: json!({ "type": "object", "properties": { "add": { "type": "integer", "minimum": 1 }, "remove": { "type": "integer", "minimum": 1 } } }),
+            body: json!({
+                "type": "object",
+                "properties": { "add": { "type": "integer", "minimum": 1 }, "remove": { "type": "integer", "minimum": 1 } },
+                "oneOf": [{ "required": ["add"] }, { "required": ["remove"] }],
+            }),
             codes: &[BODY[0], BODY[1], (409, "cluster_refused"), (503, "ephemeral_unavailable")],
             ..simple("Take a node into the cluster, or let one go", "The cluster then", &cluster)
         },

@@ -9,6 +9,10 @@ pub(super) fn all() -> Value {
             "type": "string", "minLength": 1, "maxLength": 512, "pattern": "^[^\\u0000-\\u001f\\u007f]+$",
             "description": "At most 512 bytes of UTF-8, without control characters.",
         },
+        "NameOrNone": {
+            "type": "string", "maxLength": 512, "pattern": "^[^\\u0000-\\u001f\\u007f]*$",
+            "description": "As a name; an empty one is as if it were not given.",
+        },
         "Payload": { "description": "Any JSON. It comes back byte for byte." },
         "Refusal": {
             "type": "object", "required": ["error", "code"],
@@ -44,13 +48,13 @@ pub(super) fn all() -> Value {
                 "maxLength": { "type": ["integer", "null"], "minimum": 0, "description": "Most messages; 0: the node's default." },
                 "policy": { "enum": ["reject", "dropOldest"], "description": "What a push to a full queue does." },
                 "ttlSeconds": { "type": ["integer", "null"], "minimum": 0, "description": "Older messages are dropped; 0: never." },
-                "leaseSeconds": { "type": ["integer", "null"], "minimum": 0, "maximum": 86400, "description": "0: the node's default." },
+                "leaseSeconds": { "type": ["integer", "null"], "minimum": 0, "description": "0: the node's default; at most 86,400 is in force." },
                 "retryLimit": { "type": ["integer", "null"], "minimum": 0, "description": "Deliveries before a failing message is dropped." },
                 "windowBuffer": {
                     "type": "object", "additionalProperties": false,
                     "properties": {
-                        "ms": { "type": ["integer", "null"], "minimum": 0, "maximum": 60000 },
-                        "count": { "type": ["integer", "null"], "minimum": 0, "maximum": 10000 },
+                        "ms": { "type": ["integer", "null"], "minimum": 0, "description": "At most 60,000 is in force." },
+                        "count": { "type": ["integer", "null"], "minimum": 0, "description": "At most 10,000 is in force." },
                     },
                 },
             },
@@ -77,7 +81,7 @@ pub(super) fn all() -> Value {
             "type": "object", "required": ["tenant"],
             "properties": {
                 "tenant": { "type": "string", "format": "uuid" },
-                "kind": { "const": "ephemeral" },
+                "kind": { "enum": ["ephemeral", null] },
                 "enabled": { "type": ["boolean", "null"] },
                 "maxBytes": { "type": ["integer", "null"], "minimum": 0 },
                 "maxQueues": { "type": ["integer", "null"], "minimum": 0 },
