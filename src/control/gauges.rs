@@ -1,6 +1,6 @@
 //! What the control core counts.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
@@ -15,6 +15,8 @@ pub struct ControlGauges {
     pub epoch: AtomicU64,
     /// 1 while the log cannot be written.
     pub unavailable: AtomicU64,
+    /// Whether every live member has the kill switch as this node has it.
+    pub is_mirrored: AtomicBool,
     /// How long a write of the log took, the disk's word included.
     pub fsync_seconds: Histogram,
 }
@@ -26,6 +28,7 @@ impl Default for ControlGauges {
             declarations: AtomicU64::new(0),
             epoch: AtomicU64::new(0),
             unavailable: AtomicU64::new(0),
+            is_mirrored: AtomicBool::new(true),
             fsync_seconds: Histogram::new(exponential_buckets(0.000_1, 2.0, 16)),
         }
     }

@@ -139,7 +139,7 @@ pub fn render(gauges: &Gauges, node_bytes: u64) -> String {
     }
     let wipes = ConstCounter::new(gauges.sum(|line| &line.wipes));
     registry.register("queen_ephemeral_wipes", "Partitions that were lost, whole or in part, on their way between nodes", wipes);
-    let ControlGauges { committed, declarations, epoch, unavailable, fsync_seconds } = &*gauges.control;
+    let ControlGauges { committed, declarations, epoch, unavailable, fsync_seconds, is_mirrored: _ } = &*gauges.control;
     registry.register("mayfly_control_committed", "Entries of the control log that hold", ConstCounter::new(committed.load(Relaxed)));
     registry.register("mayfly_control_declarations", "Declared queues", ConstGauge::new(declarations.load(Relaxed)));
     registry.register("mayfly_epoch", "Number of the table of the cluster's members", ConstGauge::new(epoch.load(Relaxed)));

@@ -300,6 +300,13 @@ impl Cluster {
         consensus.is_alone() || !consensus.electors().has(own) || (is_noted && !is_missed && !consensus.is_leader())
     }
 
+    /// Whether every other live member said that it has carried out the log up to this entry.
+    pub(super) fn has_everywhere(&self, now: Instant, state: &State, index: u64) -> bool {
+        let has = |node: NodeId| self.roll.last_words(now).any(|(beat, _)| beat.node == node.0 && beat.applied >= index);
+        let others = state.members().rows().iter().filter(|row| row.standing == Standing::Live && row.id.0 != self.own.node);
+        others.map(|row| row.id).all(has)
+    }
+
     /// What each node said last, and how long ago.
     pub(super) fn last_words(&self, now: Instant) -> impl Iterator<Item = (&Heartbeat, Duration)> {
         self.roll.last_words(now)

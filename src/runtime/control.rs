@@ -74,6 +74,8 @@ pub(super) struct ControlCore {
     /// Turns of the kill switch that not every shard has confirmed: with how many confirmations are missing.
     turning: HashMap<u64, (Option<Proposal>, u16)>,
     turns: u64,
+    /// The entry of the log that turned the kill switch last, as far as is known: one that came before the start is at the start's.
+    switched_at: u64,
 }
 
 impl ControlCore {
@@ -81,6 +83,7 @@ impl ControlCore {
     pub(super) fn new(parts: Parts) -> Self {
         let Parts { mesh, shard_count, defaults, grants, consensus, state, attachment, cluster } = parts;
         consensus.gauges().epoch.store(state.members().epoch(), Relaxed);
+        let switched_at = consensus.applied();
         state.grants().for_each(|(tenant, grant)| grants.apply(tenant, Some(*grant)));
         Self {
             mesh,
@@ -98,6 +101,7 @@ impl ControlCore {
             unsettled: HashMap::new(),
             turning: HashMap::new(),
             turns: 0,
+            switched_at,
         }
     }
 
@@ -169,12 +173,19 @@ impl ControlCore {
         }
         self.advance(now)?;
         self.doubt(now);
+        self.mirror(now);
         self.link(now);
         if let Some(attachment) = &mut self.attachment {
             attachment.fill_when_agreed();
         }
         self.mesh.flush();
         Ok(())
+    }
+
+    /// Tells the cores whether the whole cluster has the kill switch as this node has it.
+    fn mirror(&self, now: Instant) {
+        let is_mirrored = self.cluster.as_ref().is_none_or(|cluster| cluster.has_everywhere(now, &self.state, self.switched_at));
+        self.consensus.gauges().is_mirrored.store(is_mirrored, Relaxed);
     }
 
     /// A core's link to another node is lost.
@@ -446,6 +457,7 @@ impl ControlCore {
             Change::Delete { queue, .. } => self.tell_home(proposal, queue, OwnedRequest::Delete { at }),
             Change::Switch { is_enabled } => {
                 self.turns += 1;
+                self.switched_at = at;
                 for shard in 0..self.shard_count {
                     self.mesh.send(usize::from(shard), Frame::Switch { number: self.turns, is_enabled });
                 }

@@ -267,7 +267,7 @@ impl Clerk<'_> {
     }
 
     /// Whether the change of a pending request holds; of a declaration or a deletion that the shards had not to be told of.
-    pub(super) fn agreed_here(&mut self, ticket: Ticket, outcome: Result<(), Failure>) {
+    pub(super) fn agreed_here(&mut self, ticket: Ticket, outcome: Result<(), Failure>, is_mirrored: bool) {
         let Some(session) = self.desk.sessions.waiting_for(ticket) else { return };
         let (Some(id), Some(Pending { delivery, asked, .. })) = (session.id, session.pending.take()) else { return };
         match (asked, outcome) {
@@ -279,7 +279,7 @@ impl Clerk<'_> {
                 self.respond(id, delivery, &http::Answer::json(Status::Ok), |out| answer::deleted(out, &queue, false, false));
             }
             (Asked::Switch { is_enabled }, Ok(())) => {
-                self.respond(id, delivery, &http::Answer::json(Status::Ok), |out| answer::switched(out, is_enabled, true));
+                self.respond(id, delivery, &http::Answer::json(Status::Ok), |out| answer::switched(out, is_enabled, is_mirrored));
             }
             (Asked::Quota { tenant, grant }, Ok(())) => {
                 self.respond(id, delivery, &http::Answer::json(Status::Ok), |out| quota::granted(out, tenant, &grant));

@@ -6,7 +6,7 @@ use mayfly_shards::{AckItem, Command, DropCause, Payload, QueueName, ShardIndex,
 
 use smallvec::SmallVec;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::core::Core;
@@ -75,10 +75,9 @@ impl Core {
             Route::Queues => self.list(asking, params),
             Route::Depth => self.depth(asking, found.segment.unwrap_or_default(), params),
             Route::SwitchState => {
-                let is_enabled = self.is_enabled;
+                let (is_enabled, is_mirrored) = (self.is_enabled, self.is_mirrored());
                 let head = http::Answer::json(Status::Ok);
-                // The whole cluster is this node.
-                self.clerk(asking.connections).respond(id, delivery, &head, |out| answer::switched(out, is_enabled, true));
+                self.clerk(asking.connections).respond(id, delivery, &head, |out| answer::switched(out, is_enabled, is_mirrored));
                 Ok(())
             }
             Route::Switch => {
@@ -437,9 +436,17 @@ impl Core {
             Frame::Link(link) => self.open_link(connections, *link),
             Frame::Undeclared { ticket, at, was_declared } => self.undeclared(connections, ticket, at, was_declared),
             Frame::Switched { .. } | Frame::AskCluster { .. } | Frame::LinkLost { .. } => unreachable!("the control core alone is told"),
-            Frame::Agreed { ticket, outcome } => clerk.agreed_here(ticket, outcome),
+            Frame::Agreed { ticket, outcome } => {
+                let is_mirrored = self.gauges.control().is_mirrored.load(Relaxed);
+                clerk.agreed_here(ticket, outcome, is_mirrored);
+            }
         }
         self.settle(connections);
+    }
+
+    /// Whether the whole cluster has the kill switch as this node has it.
+    fn is_mirrored(&self) -> bool {
+        self.gauges.control().is_mirrored.load(Relaxed)
     }
 
     /// Does what a step left to do: replies go on, and what reached nobody goes back to its shard.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::nodes::{Nodes, declaration, standing};
-use crate::process::client::{Client, get, pop, push};
+use crate::process::client::{Client, get, pop, post, push};
 
 #[test]
 fn three_nodes_agree_and_survive_their_leader() {
@@ -145,4 +145,34 @@ fn a_deletion_that_races_a_declaration_never_undoes_a_later_one() {
     // What a log says is what a restart would bring: the same without one.
     let of_log = nodes.node(1).metric(&mut nodes.client(1), "mayfly_control_declarations");
     assert_eq!(declared(1).len() as u64, of_log);
+}
+
+#[test]
+fn mirrored_says_whether_every_live_node_has_the_switch() {
+    let nodes = Nodes::start(3, 0, &["--member-ttl-ms", "8000"]);
+    let leader = nodes.wait_for_live(&[1, 2, 3]);
+    let stopped = leader % 3 + 1;
+    let switch = |id: u64| {
+        let said = nodes.client(id).ask(get("/api/v1/system/ephemeral")).json();
+        (said["ephemeralEnabled"].as_bool().expect("a flag"), said["mirrored"].as_bool().expect("a flag"))
+    };
+    let until = |what: &str, is_so: &dyn Fn() -> bool| {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !is_so() {
+            assert!(Instant::now() < deadline, "{what}: {:?}", switch(leader));
+            thread::sleep(Duration::from_millis(20));
+        }
+    };
+    until("at rest", &|| (1..=3).all(|id| switch(id) == (true, true)));
+    nodes.node(stopped).signal("STOP");
+    let turned = nodes.client(leader).ask(post("/api/v1/system/ephemeral", r#"{"enabled":false}"#)).json();
+    assert_eq!((&turned["ephemeralEnabled"], &turned["mirrored"]), (&false.into(), &false.into()));
+    // It is no less live before the member-ttl has passed, and does not have it.
+    let since = Instant::now();
+    while since.elapsed() < Duration::from_secs(2) {
+        assert_eq!(switch(leader), (false, false));
+        thread::sleep(Duration::from_millis(50));
+    }
+    nodes.node(stopped).signal("CONT");
+    until("everywhere", &|| (1..=3).all(|id| switch(id) == (false, true)));
 }
