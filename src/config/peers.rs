@@ -12,6 +12,9 @@ use crate::control::NodeId;
 /// The id of a node that nobody named.
 pub const NODE_DEFAULT: NodeId = NodeId(1);
 
+/// Most bytes of a request body that can be asked of another node: with what is said about it, it is one frame of a link.
+const FORWARDED_BODY_BYTES_MAX: u64 = 64 << 20;
+
 /// What a node of a cluster runs with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeersConfig {
@@ -40,6 +43,8 @@ pub enum PeersRefused {
     AddressTwice(Box<str>),
     /// `--join` and nobody to join.
     NobodyToJoin,
+    /// `--max-body-bytes` is more than a link carries.
+    BodyTooLong(u64),
 }
 
 impl fmt::Display for PeersRefused {
@@ -54,6 +59,10 @@ impl fmt::Display for PeersRefused {
             }
             Self::NamedTwice(node) => write!(f, "--peers names node {} twice; each node has an id of its own", node.0),
             Self::AddressTwice(address) => write!(f, "--peers names {address:?} for two nodes; each node has an address of its own"),
+            Self::BodyTooLong(bytes) => write!(
+                f,
+                "--max-body-bytes {bytes} is more than goes from node to node; with --peers it can be at most {FORWARDED_BODY_BYTES_MAX} (64 MiB)"
+            ),
             Self::NobodyToJoin => f.write_str("--join needs the addresses of the cluster's nodes; name them in --peers"),
         }
     }
@@ -79,6 +88,9 @@ pub(super) fn resolve(settings: &Settings) -> Result<Option<PeersConfig>, PeersR
     let port = own_address.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or_default();
     let listen = settings.peer_listen.unwrap_or_else(|| SocketAddr::new(settings.listen_address().ip(), port));
     let secret_file = settings.cluster_secret_file.clone().ok_or(PeersRefused::NoSecret)?;
+    if settings.body_bytes_max > FORWARDED_BODY_BYTES_MAX {
+        return Err(PeersRefused::BodyTooLong(settings.body_bytes_max));
+    }
     if settings.join && addresses.len() == 1 {
         return Err(PeersRefused::NobodyToJoin);
     }
@@ -131,6 +143,10 @@ mod tests {
         assert_eq!(refused(settings("1=a:1,2=a:1")), PeersRefused::AddressTwice("a:1".into()));
         assert_eq!(refused(Settings { join: true, ..settings("2=a:1") }), PeersRefused::NobodyToJoin);
         assert_eq!(refused(Settings { join: true, ..Settings::default() }), PeersRefused::NobodyToJoin);
+        assert!(resolve(&Settings { body_bytes_max: 64 << 20, ..settings("1=a:1,2=b:1") }).is_ok());
+        let too_long = (64 << 20) + 1;
+        assert_eq!(refused(Settings { body_bytes_max: too_long, ..settings("1=a:1,2=b:1") }), PeersRefused::BodyTooLong(too_long));
+        assert!(resolve(&Settings { body_bytes_max: too_long, ..Settings::default() }).is_ok(), "a node alone has no links");
     }
 
     #[test]

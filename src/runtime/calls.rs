@@ -154,6 +154,8 @@ impl Core {
         }
         if let Some(replying) = self.desk.replying(ticket) {
             replying.awaiting = by_place.len();
+            // Its answers are given.
+            replying.has_other_parts = true;
         }
         for (shard, items) in &by_place {
             let command = Command::Ack { tenant: rest.tenant, queue: &rest.queue, group: &rest.group, items };

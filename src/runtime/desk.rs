@@ -133,6 +133,11 @@ impl Desk {
         }
     }
 
+    /// A reply whose client is gone does not go on: a part of it failed, and its requests come back when their leases end.
+    pub(super) fn forget_orphan(&mut self, ticket: Ticket) {
+        self.orphans.retain(|(first, replying)| !replying.covers(ticket.0.wrapping_sub(first.0)));
+    }
+
     /// An answer that no connection waits for: one of a reply whose client is gone, if any.
     fn answer_orphan(&mut self, ticket: Ticket, answer: Answer) {
         let found = self.orphans.iter_mut().find(|(first, replying)| replying.covers(ticket.0.wrapping_sub(first.0)));
@@ -247,6 +252,10 @@ impl Clerk<'_> {
                 self.respond(id, delivery, &http::Answer::json(Status::Ok), |out| answer::deleted(out, &queue, deleted, declared));
             }
             (Asked::Gathered(gather), None) => self.say_gathered(id, delivery, *gather),
+            (asked, answer) if node.is_some() => {
+                log::warn!("a node of another version: {asked:?} is not answered by {answer:?}");
+                self.fail(id, delivery, &Failure::ForwardFailed);
+            }
             (asked, answer) => unreachable!("{asked:?} is not answered by {answer:?}"),
         }
     }

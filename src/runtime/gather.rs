@@ -54,6 +54,7 @@ pub(super) struct Gather {
     /// This node's first: it knows what it has answered.
     parts: Vec<Answer>,
     own_count: usize,
+    has_other_parts: bool,
 }
 
 /// Ids as the client spelled them, in one piece of memory.
@@ -92,7 +93,13 @@ impl Gather {
                 None => awaiting.push((node, 1)),
             }
         }
-        Self { wanted, awaiting, missing: Vec::new(), parts: Vec::new(), own_count: 0 }
+        let has_other_parts = awaiting.iter().map(|(_, count)| count).sum::<u32>() > 1;
+        Self { wanted, awaiting, missing: Vec::new(), parts: Vec::new(), own_count: 0, has_other_parts }
+    }
+
+    /// Whether it was asked of more than one shard.
+    pub(super) fn has_other_parts(&self) -> bool {
+        self.has_other_parts
     }
 
     /// `count` parts of a node do not come. Whether the request is answered without them, and whether no part is missing now.
@@ -122,8 +129,11 @@ impl Gather {
     pub(super) fn add(&mut self, node: Option<NodeId>, part: Answer) -> bool {
         match (&mut self.wanted, part) {
             (Wanted::Ack { outcomes, .. }, Answer::Acked(part)) => {
+                // Another node may say more than it was asked for.
                 for (index, outcome) in part {
-                    outcomes[index as usize] = outcome;
+                    if let Some(known) = outcomes.get_mut(index as usize) {
+                        *known = outcome;
+                    }
                 }
             }
             (_, part) if node.is_none() => {

@@ -22,6 +22,8 @@ pub(super) struct Replying {
     to_queues: Vec<u32>,
     /// Answers of shards that are still to come.
     pub(super) awaiting: usize,
+    /// Whether other parts of it may be done when one fails.
+    pub(super) has_other_parts: bool,
     /// What is left to do when they came; None while the core is giving commands.
     pub(super) rest: Option<Rest<'static>>,
 }
@@ -53,7 +55,7 @@ impl Rest<'_> {
 
 impl Replying {
     pub(super) fn new(ids: SpelledIds, outcomes: Vec<ReplyOutcome>, to_queues: Vec<u32>, awaiting: usize) -> Self {
-        Self { ids, outcomes, to_queues, awaiting, rest: None }
+        Self { ids, outcomes, to_queues, awaiting, has_other_parts: awaiting > 1, rest: None }
     }
 
     /// Takes the answer to the request's `nth` ticket. Whether there is something left to do now.
@@ -62,21 +64,30 @@ impl Replying {
         match answer {
             Answer::Replied(refused) => {
                 for (index, refusal) in refused {
-                    self.outcomes[index as usize] = ReplyOutcome::Refused(refusal);
+                    self.note(index, ReplyOutcome::Refused(refusal));
                 }
             }
             Answer::Acked(outcomes) => {
                 for (index, outcome) in outcomes {
-                    self.outcomes[index as usize] = ReplyOutcome::Acked(outcome);
+                    self.note(index, ReplyOutcome::Acked(outcome));
                 }
             }
             Answer::Refused(refusal) => {
-                let index = self.to_queues[nth as usize - 1];
-                self.outcomes[index as usize] = ReplyOutcome::Refused(refusal);
+                let index = (nth as usize).checked_sub(1).and_then(|nth| self.to_queues.get(nth)).copied();
+                if let Some(index) = index {
+                    self.note(index, ReplyOutcome::Refused(refusal));
+                }
             }
             _ => {}
         }
         self.awaiting == 0 && self.rest.is_some()
+    }
+
+    /// Another node may say more than it was asked for.
+    fn note(&mut self, index: u32, outcome: ReplyOutcome) {
+        if let Some(known) = self.outcomes.get_mut(index as usize) {
+            *known = outcome;
+        }
     }
 
     /// Whether it has an `nth` ticket.
@@ -104,4 +115,23 @@ impl Replying {
 pub(super) fn unasked_outcome(id: Option<&MessageId<'_>>, incarnation: u64) -> Outcome {
     // An id of another incarnation is stale, whatever else it says.
     if id.is_some_and(|id| id.incarnation != incarnation) { Outcome::Stale } else { Outcome::Unknown }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_node_says_of_items_that_nobody_asked_about_is_dropped() {
+        let mut ids = SpelledIds::default();
+        ids.push(b"one");
+        let mut replying = Replying::new(ids, vec![ReplyOutcome::Acked(Outcome::Unknown)], Vec::new(), 3);
+        replying.add(0, Answer::Acked(vec![(7, Outcome::Stale)]));
+        replying.add(0, Answer::Refused(mayfly_shards::Refusal::NodeBytes));
+        replying.add(0, Answer::Acked(vec![(0, Outcome::Acked)]));
+        let mut out = Vec::new();
+        replying.render(&mut out);
+        let text = String::from_utf8(out).expect("text");
+        assert!(text.contains("\"one\"") && text.contains("acked"), "{text}");
+    }
 }

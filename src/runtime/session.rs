@@ -131,6 +131,15 @@ impl Asked {
         }
     }
 
+    /// Whether parts of it may have been done when one fails.
+    pub(super) fn has_other_parts(&self) -> bool {
+        match self {
+            Self::Gathered(gather) => gather.has_other_parts(),
+            Self::Reply(replying) => replying.has_other_parts,
+            _ => false,
+        }
+    }
+
     /// What may be parked is so elsewhere from now on.
     pub(super) fn move_to(&mut self, to: Place) {
         match self {

@@ -3,6 +3,7 @@
 mod agreement;
 mod forwarding;
 mod handover;
+mod links;
 mod load;
 mod nodes;
 #[path = "../process/mod.rs"]

@@ -195,7 +195,7 @@ impl Clerk<'_> {
 
     /// `count` parts of a request do not come from a node: it is answered without them where that says something, else it failed.
     fn miss(&mut self, node: NodeId, ticket: Ticket, count: u32, failure: Failure) {
-        let Some(session) = self.desk.sessions.waiting_for(ticket) else { return };
+        let Some(session) = self.desk.sessions.waiting_for(ticket) else { return self.desk.forget_orphan(ticket) };
         match &mut session.pending {
             Some(Pending { asked: Asked::Gathered(gather), .. }) => match gather.miss(node, count) {
                 Some(true) => self.finish_gathered(ticket),
@@ -224,8 +224,10 @@ impl Clerk<'_> {
 
     /// A request fails as a whole, if it still waits.
     pub(in crate::runtime) fn fail_here(&mut self, ticket: Ticket, failure: Failure) {
-        let Some(session) = self.desk.sessions.waiting_for(ticket) else { return };
+        let Some(session) = self.desk.sessions.waiting_for(ticket) else { return self.desk.forget_orphan(ticket) };
         let (Some(id), Some(Pending { delivery, asked, .. })) = (session.id, session.pending.take()) else { return };
+        // That nothing was done is known only where this was all that there was to do.
+        let failure = if asked.has_other_parts() { Failure::ForwardFailed } else { failure };
         match asked {
             Asked::Events { .. } => self.end_stream(id, &failure),
             // Its replies are done: that must be told.
